@@ -65,6 +65,11 @@ class Device(Protocol):
     @property
     def profile(self) -> Profile: ...
     @property
+    def computes(self) -> bool:
+        """False for a device that only records; it then has ``record(call)`` and its results hold no values."""
+        ...
+
+    @property
     def host_accessible(self) -> bool:
         """Whether the host may read and write buffers through their address."""
         ...
@@ -75,8 +80,12 @@ class Device(Protocol):
 
     def load(self, artifact: Artifact) -> LoadedKernel: ...
 
-    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float]) -> None:
-        """Run `kernel` over `grid` on the current stream. Pointers travel as integers, in the artifact's order."""
+    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float], work: int = 0) -> None:
+        """Run `kernel` over `grid` on the current stream.
+
+        Pointers travel as integers, in the order of the artifact's signature. `work` is the number of elements that
+        the launch touches (0: unknown), from which a CPU chooses its thread count.
+        """
         ...
 
     def copy_from_host(self, ptr: int, host: memoryview) -> None:
@@ -85,6 +94,10 @@ class Device(Protocol):
 
     def copy_to_host(self, host: memoryview, ptr: int) -> None:
         """Copy to contiguous, writable host bytes; complete on return."""
+        ...
+
+    def record(self, call: object) -> None:
+        """Take note of a launch; only called where `computes` is False."""
         ...
 
     def synchronize(self) -> None: ...

@@ -1,0 +1,160 @@
+"""The only place where kernels are launched.
+
+A launch is described by a `Plan`: kernel, types, constants, settings, grid. Making one costs a lookup or a compile;
+running it costs the device's launch alone. Every run passes through `Plan.run`, where devices that compute nothing
+record it instead.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nbxtensor.base.dtypes import DType
+from nbxtensor.compiler.compile import Job, compile_job
+from nbxtensor.compiler.source import KernelFunction
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device, LoadedKernel
+
+Grid = tuple[int, int, int]
+Constant = bool | int | float | str | DType | KernelFunction | tuple[int, ...] | None
+DEFAULT_OPTIONS = Options()
+ALIGNMENT = 16
+
+
+class Pointer(NamedTuple):
+    """A pointer argument to elements of `dtype`; its address comes with each run."""
+
+    dtype: DType
+
+
+class Scalar(NamedTuple):
+    """A scalar argument of `dtype` whose value comes with each run."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a recording device sees of one launch."""
+
+    name: str
+    job: Job
+    grid: Grid
+    args: tuple[int | float, ...]
+
+
+Argument = Pointer | Scalar | int | tuple[int, ...]
+
+
+def _type_of(argument: Argument) -> str | tuple[str, ...]:
+    if isinstance(argument, Pointer):
+        return f"*{argument.dtype.triton}"
+    if isinstance(argument, Scalar):
+        return argument.dtype.triton
+    if isinstance(argument, tuple):
+        return ("i64",) * len(argument)
+    return "i64"
+
+
+class Plan:
+    """A kernel made ready for one kind of call.
+
+    Parameters
+    ----------
+    name
+        Operator that launches, for error messages and recorders.
+    fn
+        The kernel.
+    arguments
+        Run-time parameters by name, in the kernel's order. `Pointer` and `Scalar` stand for values that come with
+        each run and precede the integers and tuples of integers, which are fixed by the plan and 64 bits wide.
+    constants
+        Values of the remaining parameters by name.
+    work
+        Elements that the whole launch touches: where programs are plain code, small launches stay on one thread.
+    """
+
+    __slots__ = (
+        "_fixed",
+        "_kernels",
+        "_pointers",
+        "arguments",
+        "constants",
+        "device",
+        "fn",
+        "grid",
+        "name",
+        "options",
+        "work",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        fn: KernelFunction,
+        device: Device,
+        grid: Grid,
+        arguments: dict[str, Argument],
+        constants: dict[str, Constant],
+        options: Options = DEFAULT_OPTIONS,
+        work: int = 0,
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.device = device
+        self.grid = grid
+        self.arguments = arguments
+        self.constants = tuple(sorted(constants.items()))
+        self.options = options
+        self.work = work
+        fixed: list[int] = []
+        pointers: list[int] = []
+        for position, argument in enumerate(arguments.values()):
+            if isinstance(argument, int):
+                fixed.append(argument)
+            elif isinstance(argument, Pointer):
+                pointers.append(position)
+            elif not isinstance(argument, Scalar):
+                fixed.extend(argument)
+        self._fixed = tuple(fixed)
+        self._pointers = tuple(pointers)
+        self._kernels: list[LoadedKernel | None] = [None, None]
+
+    def job(self, aligned: bool = True) -> Job:
+        """What must be compiled for this plan; `aligned`: every pointer is a multiple of 16 bytes."""
+        divisible: set[str] = set()
+        if self.device.profile.warp_size > 1:
+            for name, argument in self.arguments.items():
+                if isinstance(argument, Pointer):
+                    if aligned:
+                        divisible.add(name)
+                elif isinstance(argument, int):
+                    if argument % ALIGNMENT == 0:
+                        divisible.add(name)
+                elif not isinstance(argument, Scalar):
+                    divisible.update(f"{name}.{i}" for i, v in enumerate(argument) if v % ALIGNMENT == 0)
+        return Job(
+            fn=self.fn,
+            signature=tuple((name, _type_of(argument)) for name, argument in self.arguments.items()),
+            constants=self.constants,
+            options=self.options,
+            divisible=frozenset(divisible),
+            target=self.device.target,
+        )
+
+    def run(self, *values: int | float) -> None:
+        """Launch with the addresses and scalars in `values`, in the order of the plan's arguments."""
+        if 0 in self.grid:
+            return
+        device = self.device
+        if not device.computes:
+            device.record(Call(self.name, self.job(), self.grid, (*values, *self._fixed)))
+            return
+        aligned = 1
+        for position in self._pointers:
+            if values[position] % ALIGNMENT:
+                aligned = 0
+                break
+        kernel = self._kernels[aligned]
+        if kernel is None:
+            kernel = self._kernels[aligned] = device.load(compile_job(self.job(bool(aligned))))
+        device.launch(kernel, self.grid, (*values, *self._fixed), self.work)
