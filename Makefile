@@ -1,11 +1,86 @@
+# `make` alone prints the targets. Everything runs in an environment that make builds itself (.venv); to use one that
+# exists, name its interpreter: make lint PY=/path/to/bin/python
+PYTHON ?= python3
 VENV ?= .venv
+BENCH ?= .venv-bench
+TRITON39 ?= .venv-triton39
+WORKERS ?= 2
+OUT ?= bench/results
+
+ifdef PY
+READY :=
+export PYTHONPATH := src
+else
 PY := $(VENV)/bin/python
+READY := $(VENV)/.installed
+endif
+BIN := $(dir $(PY))
+
+# OPENBLAS_CORETYPE slows NumPy where it is set; a benchmark against NumPy runs without it.
+CLEAN_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
+NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")' \
+	&& $(PYTHON) -m venv --clear
+
+.DEFAULT_GOAL := help
+.PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 bench-env bench clean
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(READY)  ## make .venv with everything that tests and tools need (no torch)
 
 $(VENV)/.installed: pyproject.toml
-	python3 -m venv $(VENV)
-	$(PY) -m pip install -q -e '.[dev]'
-	touch $@
+	$(NEW_ENV) $(VENV)
+	$(VENV)/bin/python -m pip install -q -e '.[dev]'
+	@touch $@
 
-.PHONY: test
-test: $(VENV)/.installed
-	$(PY) -m pytest -n 2
+test: lint  ## lint, then all tests that need no GPU
+	$(PY) -m pytest -n $(WORKERS)
+
+demo: $(READY)  ## the two real models on real input (FILES="a b" names the files to look at)
+	$(PY) -m nbxtensor.cli demo $(FILES)
+
+lint: lint-ruff lint-format lint-types lint-layers  ## ruff, pyright (strict), layers
+
+lint-ruff: $(READY)
+	$(PY) -m ruff check .
+
+lint-format: $(READY)
+	$(PY) -m ruff format --check .
+
+lint-types: $(READY)
+	$(PY) tools/typecheck.py
+
+lint-layers: $(READY)
+	$(BIN)lint-imports
+
+format: $(READY)  ## let ruff format and mend what it can
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+test-gpu: $(READY)  ## all tests on the GPU of this machine (needs the extra cuda)
+	$(PY) -m pytest --device cuda
+
+$(TRITON39)/.installed: pyproject.toml
+	$(NEW_ENV) $(TRITON39)
+	$(TRITON39)/bin/python -m pip install -q -e '.[dev]' 'triton>=3.9,<3.10'
+	@touch $@
+
+test-triton39: $(TRITON39)/.installed  ## all tests with the newest Triton that is supported
+	$(TRITON39)/bin/python -m pytest -n $(WORKERS)
+
+$(BENCH)/.installed: pyproject.toml
+	$(NEW_ENV) $(BENCH)
+	$(BENCH)/bin/python -m pip install -q -e '.[compile,onnx,cli]' -r bench/requirements.txt
+	@touch $@
+
+bench-env: $(BENCH)/.installed  ## make .venv-bench: nbxtensor beside torch and onnxruntime
+
+bench: bench-env  ## measure on the CPU against the peers; tables here, JSON in bench/results
+	$(CLEAN_ENV) $(BENCH)/bin/python -m bench.import_time --json $(OUT)/import_time.json
+	$(CLEAN_ENV) $(BENCH)/bin/python -m bench.ops_cpu --json $(OUT)/ops_cpu.json
+	$(CLEAN_ENV) $(BENCH)/bin/python -m bench.models_cpu --json $(OUT)/models_cpu.json
+
+clean:  ## remove what make and the tools left behind, environments included
+	rm -rf .venv .venv-bench .venv-triton39 build dist .models .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

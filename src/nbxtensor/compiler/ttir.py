@@ -31,9 +31,7 @@ def triton_source(
     missing = [n for n, t in types.items() if t == "constexpr" and n not in constants]
     if missing:
         raise CompileError("compile", f"kernel {fn.name} lacks a type or a constant for {', '.join(missing)}")
-    values = {
-        (fn.parameters.index(n),): v.jit if isinstance(v, KernelFunction) else v for n, v in constants.items()
-    }
+    values = {(fn.parameters.index(n),): v.jit if isinstance(v, KernelFunction) else v for n, v in constants.items()}
     attrs = {(fn.parameters.index(n),): [["tt.divisibility", 16]] for n in sorted(divisible)}
     return ASTSource(fn=fn.jit, signature=types, constexprs=values, attrs=attrs)
 
@@ -49,22 +47,26 @@ def ttir(
 ) -> str:
     """The optimised TTIR of `fn` as text; with `locations`, source lines are kept for error messages."""
     import triton
-    from triton._C.libtriton import ir
+    from triton._C.libtriton import ir  # pyright: ignore[reportUnknownVariableType]
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
 
     options = options or Options()
     source = triton_source(fn, signature, constants, divisible)
-    backend = make_backend(GPUTarget("cuda", 90, 32))
+    backend: Any = make_backend(GPUTarget("cuda", 90, 32))
     parsed = backend.parse_options(
         {"num_warps": options.num_warps, "num_stages": options.num_stages, "enable_fp_fusion": False}
     )
-    context = ir.context()
+    context: Any = ir.context()  # pyright: ignore[reportUnknownVariableType]
     ir.load_dialects(context)
     backend.load_dialects(context)
     try:
         module = source.make_ir(
-            GPUTarget("cuda", 90, 32), parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
+            GPUTarget("cuda", 90, 32),
+            parsed,
+            backend.get_codegen_implementation(parsed),
+            backend.get_module_map(),
+            context,
         )
         stages: dict[str, Any] = {}
         backend.add_stages(stages, parsed, source.language)
