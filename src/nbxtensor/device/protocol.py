@@ -80,7 +80,9 @@ class Device(Protocol):
 
     def load(self, artifact: Artifact) -> LoadedKernel: ...
 
-    def launch(self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float], work: int = 0) -> None:
+    def launch(
+        self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float], work: int = 0
+    ) -> None:
         """Run `kernel` over `grid` on the current stream.
 
         Pointers travel as integers, in the order of the artifact's signature. `work` is the number of elements that
