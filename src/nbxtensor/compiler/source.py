@@ -45,11 +45,15 @@ class KernelFunction:
         self.name = fn.__name__
         self.__doc__ = fn.__doc__
         self.__name__ = fn.__name__
+        self.__qualname__ = fn.__qualname__
         self.__module__ = fn.__module__
         self.parameters = tuple(inspect.signature(fn).parameters)
 
     def __repr__(self) -> str:
         return f"<kernel {self.__module__}.{self.name}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by module and name, as functions are
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.name} is a kernel: launch it through nbxtensor.kernel.launch, it cannot be called")

@@ -1,16 +1,61 @@
-"""From a kernel source to Triton's first IR (TTIR), the level that all our targets share."""
+"""From a kernel source to Triton's first IR (TTIR), the level that all our targets share.
 
-from collections.abc import Mapping
-from typing import Any
+Triton's stages are driven here one by one: its ``compile`` would hash its whole library and write a cache of its own.
+"""
 
-from nbxtensor.base.errors import CompileError
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from nbxtensor.base.errors import CompileError, MissingDependencyError
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
+
+BASE_CAPABILITY = 90
+
+
+def require_triton() -> Any:
+    """The triton package, or the error that says how to get it."""
+    try:
+        import triton  # large and slow to import: only where something must be compiled
+    except ImportError as error:
+        raise MissingDependencyError(
+            "compile", "Triton is needed to compile a kernel", mend="install nbxtensor[compile]"
+        ) from error
+    return triton
+
+
+@contextmanager
+def explained(fn: KernelFunction, stage: str) -> Iterator[None]:
+    """Turn whatever Triton raises into a `CompileError` that names the kernel."""
+    try:
+        yield
+    except CompileError:
+        raise
+    except Exception as error:
+        where = f"{fn.__module__}.{fn.__qualname__}"
+        text = str(error).strip() or type(error).__name__
+        raise CompileError("compile", f"kernel {where} failed in {stage}: {text}") from error
+
+
+def _hand_over(value: object) -> Any:
+    """A constant as Triton takes it: kernels as its functions, dtypes as its dtypes."""
+    if isinstance(value, KernelFunction):
+        return value.jit
+    if isinstance(value, tuple):
+        return tuple(_hand_over(v) for v in cast("tuple[object, ...]", value))
+    name = getattr(value, "triton", None)
+    if isinstance(name, str):
+        import triton.language as language
+
+        return language.dtype(name)
+    return value
 
 
 def triton_source(
     fn: KernelFunction,
-    signature: Mapping[str, str],
+    signature: Mapping[str, object],
     constants: Mapping[str, object],
     divisible: frozenset[str] = frozenset(),
 ) -> Any:
@@ -19,26 +64,101 @@ def triton_source(
     Parameters
     ----------
     signature
-        Name -> type of each run-time argument (``"*fp32"``, ``"i64"``).
+        Name -> type of each run-time argument (``"*fp32"``, ``"i64"``, or a tuple of types).
     constants
         Name -> value of each ``tl.constexpr`` argument; a `KernelFunction` is handed over as a function.
     divisible
-        Names of run-time arguments (pointers or integers) that are multiples of 16.
+        Names of run-time arguments (pointers or integers) that are multiples of 16; ``"shape.1"`` names the second
+        part of a tuple.
     """
     from triton.compiler import ASTSource  # imported when something must be compiled
 
+    unknown = sorted({*signature, *constants, *(d.split(".")[0] for d in divisible)} - set(fn.parameters))
+    if unknown:
+        raise CompileError("compile", f"kernel {fn.name} has no argument {', '.join(unknown)}", allowed=fn.parameters)
     types = {n: signature.get(n, "constexpr") for n in fn.parameters}
     missing = [n for n, t in types.items() if t == "constexpr" and n not in constants]
     if missing:
         raise CompileError("compile", f"kernel {fn.name} lacks a type or a constant for {', '.join(missing)}")
-    values = {(fn.parameters.index(n),): v.jit if isinstance(v, KernelFunction) else v for n, v in constants.items()}
-    attrs = {(fn.parameters.index(n),): [["tt.divisibility", 16]] for n in sorted(divisible)}
+    values = {(fn.parameters.index(n),): _hand_over(v) for n, v in constants.items()}
+    attrs: dict[tuple[int, ...], list[list[object]]] = {}
+    for entry in sorted(divisible):
+        name, *path = entry.split(".")
+        attrs[(fn.parameters.index(name), *map(int, path))] = [["tt.divisibility", 16]]
     return ASTSource(fn=fn.jit, signature=types, constexprs=values, attrs=attrs)
+
+
+@dataclass(slots=True)
+class Lowering:
+    """A kernel on its way down through Triton's stages.
+
+    Attributes
+    ----------
+    module
+        What the last stage gave (an MLIR module, later text).
+    metadata
+        What the stages said about the kernel (``name``, ``shared``, ...).
+    """
+
+    fn: KernelFunction
+    module: Any
+    stages: dict[str, Callable[[Any, dict[str, Any]], Any]]
+    context: Any
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def run(self, stage: str) -> None:
+        """Run one stage: ``ttir``, ``ttgir``, ``llir``, ``ptx``."""
+        with explained(self.fn, stage):
+            self.module = self.stages[stage](self.module, self.metadata)
+
+
+def lower(
+    fn: KernelFunction,
+    signature: Mapping[str, object],
+    constants: Mapping[str, object],
+    options: Options,
+    divisible: frozenset[str],
+    *,
+    capability: int = BASE_CAPABILITY,
+    ptx_version: int | None = None,
+) -> Lowering:
+    """Bring `fn` to optimised TTIR for the compute capability `capability` (90 is sm_90)."""
+    require_triton()
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
+    with explained(fn, "Triton's front end"):
+        source = triton_source(fn, signature, constants, divisible)
+        target = GPUTarget("cuda", capability, 32)
+        backend = make_backend(target)
+        settings: dict[str, object] = {
+            "arch": f"sm{capability}",
+            "num_warps": options.num_warps,
+            "num_stages": options.num_stages,
+            "enable_fp_fusion": False,
+            "enable_reflect_ftz": False,
+            "default_dot_input_precision": "ieee",
+            "ptx_options": "",
+        }
+        if ptx_version is not None:
+            settings["ptx_version"] = ptx_version
+        parsed = backend.parse_options(settings)
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        codegen = backend.get_codegen_implementation(parsed)
+        module = source.make_ir(target, parsed, codegen, backend.get_module_map(), context)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, parsed, source.language)
+    lowering = Lowering(fn, module, stages, context)
+    lowering.run("ttir")
+    return lowering
 
 
 def ttir(
     fn: KernelFunction,
-    signature: Mapping[str, str],
+    signature: Mapping[str, object],
     constants: Mapping[str, object],
     options: Options | None = None,
     divisible: frozenset[str] = frozenset(),
@@ -46,31 +166,5 @@ def ttir(
     locations: bool = False,
 ) -> str:
     """The optimised TTIR of `fn` as text; with `locations`, source lines are kept for error messages."""
-    import triton
-    from triton._C.libtriton import ir  # pyright: ignore[reportUnknownVariableType]
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler.compiler import make_backend
-
-    options = options or Options()
-    source = triton_source(fn, signature, constants, divisible)
-    backend: Any = make_backend(GPUTarget("cuda", 90, 32))
-    parsed = backend.parse_options(
-        {"num_warps": options.num_warps, "num_stages": options.num_stages, "enable_fp_fusion": False}
-    )
-    context: Any = ir.context()  # pyright: ignore[reportUnknownVariableType]
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    try:
-        module = source.make_ir(
-            GPUTarget("cuda", 90, 32),
-            parsed,
-            backend.get_codegen_implementation(parsed),
-            backend.get_module_map(),
-            context,
-        )
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, parsed, source.language)
-        module = stages["ttir"](module, {})
-    except triton.CompilationError as error:
-        raise CompileError("compile", f"kernel {fn.name} is not valid: {error}") from error
+    module = lower(fn, signature, constants, options or Options(), divisible).module
     return str(module) if locations else module.str_nodebug()
