@@ -3,7 +3,7 @@
 Triton's stages are driven here one by one: its ``compile`` would hash its whole library and write a cache of its own.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -27,7 +27,7 @@ def require_triton() -> Any:
 
 
 @contextmanager
-def explained(fn: KernelFunction, stage: str) -> Iterator[None]:
+def explained(fn: KernelFunction, stage: str) -> Generator[None]:
     """Turn whatever Triton raises into a `CompileError` that names the kernel."""
     try:
         yield
@@ -124,14 +124,14 @@ def lower(
 ) -> Lowering:
     """Bring `fn` to optimised TTIR for the compute capability `capability` (90 is sm_90)."""
     require_triton()
-    from triton._C.libtriton import ir
+    from triton._C.libtriton import ir  # pyright: ignore[reportUnknownVariableType]
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
 
     with explained(fn, "Triton's front end"):
         source = triton_source(fn, signature, constants, divisible)
         target = GPUTarget("cuda", capability, 32)
-        backend = make_backend(target)
+        backend: Any = make_backend(target)
         settings: dict[str, object] = {
             "arch": f"sm{capability}",
             "num_warps": options.num_warps,
@@ -144,7 +144,7 @@ def lower(
         if ptx_version is not None:
             settings["ptx_version"] = ptx_version
         parsed = backend.parse_options(settings)
-        context = ir.context()
+        context: Any = ir.context()  # pyright: ignore[reportUnknownVariableType]
         ir.load_dialects(context)
         backend.load_dialects(context)
         codegen = backend.get_codegen_implementation(parsed)
