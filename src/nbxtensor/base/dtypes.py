@@ -5,8 +5,9 @@
 """
 
 import builtins
+import contextlib
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -159,15 +160,16 @@ def dtype(value: object, function: str = "dtype") -> DType:
     elif isinstance(value, type) and value in _BY_TYPE:
         found = _BY_TYPE[value]
     elif isinstance(value, (np.dtype, type)):
-        try:
-            of_numpy: np.dtype[Any] = np.dtype(value)  # pyright: ignore[reportUnknownVariableType, reportArgumentType]
-        except TypeError:
-            pass
-        else:
-            found = _BY_NAME.get(of_numpy.name) if of_numpy.isnative else None
+        with contextlib.suppress(TypeError):
+            found = of_numpy(np.dtype(cast("type", value)))
     if found is None:
-        raise DTypeError(function, "unknown dtype", got=repr(value), allowed=_BY_NAME)
+        raise DTypeError(function, "unknown dtype", got=repr(cast("object", value)), allowed=_BY_NAME)
     return found
+
+
+def of_numpy(value: "np.dtype[Any]") -> DType | None:
+    """The dtype that is NumPy's `value`, or None (other byte orders, complex, object, strings, long double)."""
+    return _BY_NAME.get(value.name) if value.isnative else None
 
 
 def from_triton(name: str) -> DType:

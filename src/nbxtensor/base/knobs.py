@@ -7,7 +7,7 @@ starts with ``NBX_`` and is not in this file gives one warning per process, sinc
 import difflib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -51,10 +51,12 @@ class Knob(Generic[T]):
         try:
             return self._parse(text)
         except ValueError:
-            raise ArgumentError(self.name, "the variable has a bad value", got=repr(text), allowed=self.allowed) from None
+            raise ArgumentError(
+                self.name, "the variable has a bad value", got=repr(text), allowed=self.allowed
+            ) from None
 
     @contextmanager
-    def override(self, value: str) -> Iterator[None]:
+    def override(self, value: str) -> Generator[None]:
         """Set the variable inside a ``with`` block (tests, command line)."""
         before = os.environ.get(self.name)
         os.environ[self.name] = value

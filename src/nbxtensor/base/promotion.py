@@ -10,13 +10,12 @@ result open, these rules hold:
 * The float8 dtypes are for storage: they promote with nothing but themselves.
 
 A Python scalar never widens a dtype of its own kind or of a higher one. An int with bool gives int64; a float with bool
-or an integer dtype gives float32. An int that the resulting integer dtype cannot hold is an error. A NumPy scalar counts as
-the Python scalar of its value.
+or an integer dtype gives float32. An int that the resulting integer dtype cannot hold is an error. A NumPy scalar
+counts as the Python scalar of its value.
 """
 
 import math
-import operator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ArgumentError, DTypeError
 
 Scalar: TypeAlias = int | float  # bool is a subclass of int
-
-SCALAR_TYPES: tuple[type, ...] = (bool, int, float, np.generic)
-"""What counts as a scalar operand; see `python_scalar`."""
 
 _TABLE = """
        b1  i1  i2  i4  i8  u1  u2  u4  u8  f2  bf  f4  f8
@@ -79,20 +75,18 @@ def promote(a: DType, b: DType, function: str = "result_type") -> DType:
 
 def python_scalar(value: object) -> Scalar | None:
     """`value` as a plain bool, int or float if it is a Python or NumPy scalar, else None."""
-    if isinstance(value, (bool, int, float)):
-        if isinstance(value, np.generic):  # float64 is a float; kernels' caches want the plain type
-            return float(value)
-        return value
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:
+        return value  # pyright: ignore[reportReturnType]
+    if isinstance(value, float):  # NumPy's float64 among them
+        return float(value)
+    if isinstance(value, int):  # an IntEnum
+        return int(value)
     if isinstance(value, np.generic):
-        if isinstance(value, np.bool_):
-            return bool(value)
-        if isinstance(value, np.integer):
-            return int(operator.index(value))  # pyright: ignore[reportUnknownArgumentType, reportArgumentType]
-        if isinstance(value, (np.floating, np.number)) or np.dtype(type(value)).kind == "V":
-            try:
-                return float(value)  # pyright: ignore[reportArgumentType]
-            except TypeError:
-                return None
+        found: Any = cast("Any", value)
+        of = dtypes.of_numpy(found.dtype)
+        if of is not None:
+            return bool(found) if of.kind == "b" else float(found) if of.kind == "f" else int(found)
     return None
 
 
@@ -127,7 +121,11 @@ def check_fits(value: int, dtype: DType, function: str = "result_type") -> None:
 def cast_scalar(value: Scalar, dtype: DType, function: str) -> Scalar:
     """`value` as it is stored in `dtype`: floats are cut towards zero for integers, an int out of range is an error."""
     if dtype.kind == "f":
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            problem = "the Python integer is too large for a float"
+            raise ArgumentError(function, problem, allowed="integers below 2^1024") from None
     if dtype.kind == "b":
         return bool(value)
     if isinstance(value, float):
@@ -161,7 +159,8 @@ def result_type(*operands: Any, function: str = "result_type") -> DType:
         if scalar is not None:
             scalars.append(scalar)
             continue
-        each = operand if isinstance(operand, DType) else dtypes.dtype(getattr(operand, "dtype", operand), function)
+        named = operand if isinstance(operand, type) else getattr(operand, "dtype", operand)
+        each = dtypes.dtype(named, function)
         found = each if found is None else promote(found, each, function)
     if found is None:
         if not scalars:

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from nbxtensor.base.errors import AxisError, ShapeError
 
@@ -19,12 +19,9 @@ MAX_KERNEL_NDIM = 8
 def as_shape(value: Any, function: str) -> Ints:
     """`value` (an int or a sequence of ints) as a checked shape."""
     try:
-        sizes = (operator.index(value),) if not isinstance(value, (tuple, list)) else _indices(value)  # pyright: ignore[reportUnknownArgumentType]
+        sizes = _indices(value) if hasattr(value, "__iter__") else (operator.index(value),)
     except TypeError:
-        try:
-            sizes = _indices(value)
-        except TypeError:
-            raise ShapeError(function, "a shape is an int or a sequence of ints", got=repr(value)) from None
+        raise ShapeError(function, "a shape is an int or a sequence of ints", got=repr(value)) from None
     if any(n < 0 for n in sizes):
         raise ShapeError(function, "a size is negative", got=sizes)
     if len(sizes) > MAX_NDIM:
@@ -179,7 +176,7 @@ def normalize_axes(axes: Any, ndim: int, function: str) -> Ints:
     """`axes` (None for all, an int, or a sequence of ints) counted from the front, in the order given."""
     if axes is None:
         return tuple(range(ndim))
-    given: Iterable[Any] = axes if isinstance(axes, (tuple, list)) else (axes,)  # pyright: ignore[reportUnknownVariableType]
+    given = cast("Iterable[Any]", axes) if hasattr(axes, "__iter__") else (axes,)
     result = tuple(normalize_axis(axis, ndim, function) for axis in given)
     if len(set(result)) != len(result):
         raise AxisError(function, "an axis is given twice", got=axes)
