@@ -52,7 +52,7 @@ lint-types: $(READY)
 	$(PY) tools/typecheck.py
 
 lint-layers: $(READY)
-	$(BIN)lint-imports
+	$(BIN)lint-imports --no-logo
 
 format: $(READY)  ## let ruff format and mend what it can
 	$(PY) -m ruff check --fix .

@@ -170,15 +170,15 @@ def per_thread_count(module: str, options: argparse.Namespace, worker: Callable[
 
     Returns the rows of all of them in the first process, None in the others (which hand their rows up).
     """
-    if "NBX_BENCH_WORKER" in os.environ:
-        rows = worker(int(os.environ["NBX_BENCH_WORKER"]))
-        Path(os.environ["NBX_BENCH_ROWS"]).write_text(json.dumps([asdict(r) for r in rows]))
+    if "BENCH_WORKER" in os.environ:
+        rows = worker(int(os.environ["BENCH_WORKER"]))
+        Path(os.environ["BENCH_ROWS"]).write_text(json.dumps([asdict(r) for r in rows]))
         return None
     rows: list[Row] = []
     for threads in (int(t) for t in options.threads.split(",")):
         handover = Path(os.environ.get("TMPDIR", "/tmp")) / f"nbx-bench-{os.getpid()}.json"
         environment = {**os.environ, **{v: str(threads) for v in THREAD_VARIABLES}}
-        environment |= {"NBX_BENCH_WORKER": str(threads), "NBX_BENCH_ROWS": str(handover)}
+        environment |= {"BENCH_WORKER": str(threads), "BENCH_ROWS": str(handover)}
         subprocess.run([sys.executable, "-m", module, *sys.argv[1:]], env=environment, check=True)
         rows += [Row(**r) for r in json.loads(handover.read_text())]
         handover.unlink()
