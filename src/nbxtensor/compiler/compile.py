@@ -1,10 +1,19 @@
 """Compile jobs into artifacts, through the artifact store."""
 
+import os
 import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.jobs import Job, compiler_version, describe
+from nbxtensor.compiler.key_lock import Lock
+from nbxtensor.compiler.store import PATIENCE, ArtifactStore, default_store
 from nbxtensor.device.artifact import Artifact, Resources
+
+Progress = Callable[[int, int, str], None]
+SERIAL_JOBS = 2  # starting a worker costs as much as compiling a kernel or two
+MAX_WORKERS = 16
 
 _compiling = threading.RLock()
 
@@ -47,6 +56,96 @@ def compile_fresh(job: Job) -> Artifact:
     )
 
 
-def compile_job(job: Job) -> Artifact:
-    """The artifact of `job`: from the store if it is there, else compiled."""
-    return compile_fresh(job)
+def compile_unless_busy(job: Job, store: ArtifactStore, patience: float) -> Artifact | None:
+    """As `compile_job`, but None if another process is compiling `job` and is not done within `patience` seconds."""
+    found = store.get(job.key)
+    if found is not None:
+        return found
+    with store.locked(job.key, patience) as lock:
+        found = store.get(job.key)
+        if found is None and lock is not Lock.BUSY:
+            found = compile_fresh(job)
+            store.put(found)
+        return found
+
+
+def compile_job(job: Job, store: ArtifactStore | None = None) -> Artifact:
+    """The artifact of `job`: from the store if it is there, else compiled in this process and stored.
+
+    Raises
+    ------
+    CompileError
+        The kernel cannot be compiled for the target.
+    MissingDependencyError
+        It must be compiled, and the compilers are not installed.
+    """
+    store = store or default_store()
+    found = compile_unless_busy(job, store, PATIENCE)
+    if found is None:  # whoever holds the lock is stuck
+        found = compile_fresh(job)
+        store.put(found)
+    return found
+
+
+def _in_turn(jobs: list[Job], store: ArtifactStore) -> Generator[tuple[Job, Artifact]]:
+    for job in jobs:
+        yield job, compile_job(job, store)
+
+
+def _in_workers(jobs: list[Job], store: ArtifactStore, count: int) -> Generator[tuple[Job, Artifact]]:
+    from nbxtensor.compiler.workers import Workers  # brings subprocess and queue, which a warm store never needs
+
+    with Workers(store, count) as workers:
+        here: list[Job] = []
+        for job, artifact in workers.run(jobs):
+            if artifact is None:
+                here.append(job)
+            else:
+                yield job, artifact
+    yield from _in_turn(here, store)
+
+
+def default_workers() -> int:
+    """CPUs that this process may use, at most 16."""
+    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+
+
+def compile_many(
+    jobs: Sequence[Job],
+    progress: Progress | None = None,
+    workers: int | None = None,
+    store: ArtifactStore | None = None,
+) -> list[Artifact]:
+    """The artifacts of `jobs`, in their order; what the store lacks is compiled in parallel processes.
+
+    Parameters
+    ----------
+    progress
+        Called as ``progress(done, total, name)`` after each compile; what was in the store does not count.
+    workers
+        Processes at most; by default one per available CPU. For one or two jobs none is started.
+
+    Raises
+    ------
+    CompileError
+        Of the first job that fails. Nothing half-written stays behind, also not after Ctrl-C.
+    """
+    store = store or default_store()
+    artifacts: dict[str, Artifact] = {}
+    missing: dict[str, Job] = {}
+    for job in jobs:
+        if job.key not in artifacts and job.key not in missing:
+            found = store.get(job.key)
+            if found is None:
+                missing[job.key] = job
+            else:
+                artifacts[job.key] = found
+    count = min(len(missing), workers or default_workers())
+    pending = list(missing.values())
+    parallel = count > 1 and len(missing) > SERIAL_JOBS
+    with closing(_in_workers(pending, store, count) if parallel else _in_turn(pending, store)) as compiled:
+        for done, (job, artifact) in enumerate(compiled, start=1):
+            artifacts[job.key] = artifact
+            if progress is not None:
+                progress(done, len(missing), job.name)
+    return [artifacts[job.key] for job in jobs]

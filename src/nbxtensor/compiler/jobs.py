@@ -6,8 +6,7 @@ Making a key imports neither Triton nor LLVM, so that a lookup in a warm store s
 import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import metadata
-from importlib.resources import files
+from pathlib import Path
 from typing import cast
 
 from nbxtensor.base.errors import CompileError
@@ -17,13 +16,15 @@ from nbxtensor.device.artifact import Options, Target
 type_text = "a Triton type such as '*fp32' or 'i64', or a tuple of them"
 
 _SOURCES = {
-    "cuda": ("compiler/source.py", "compiler/ttir.py", "compiler/cuda.py"),
-    "cpu": ("compiler/source.py", "compiler/ttir.py", "compiler/cpu"),
+    "cuda": ("source.py", "ttir.py", "cuda.py"),
+    "cpu": ("source.py", "ttir.py", "cpu/*.py"),
 }
 _PACKAGES = {"cuda": ("triton",), "cpu": ("triton", "llvmlite")}
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # slow to import, and only a lookup needs it
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -33,13 +34,10 @@ def _version(package: str) -> str:
 def _lowering_hash(kind: str) -> str:
     """Hash of our own compiler's sources for `kind`: what they emit changes whenever they do."""
     digest = hashlib.sha256()
-    root = files("nbxtensor")
+    folder = Path(__file__).parent
     for name in _SOURCES[kind]:
-        entry = root.joinpath(name)
-        parts = sorted(entry.iterdir(), key=lambda p: p.name) if entry.is_dir() else [entry]
-        for part in parts:
-            if part.name.endswith(".py"):
-                digest.update(part.name.encode() + b"\0" + part.read_bytes())
+        for part in sorted(folder.glob(name)):
+            digest.update(part.name.encode() + b"\0" + part.read_bytes())
     return digest.hexdigest()[:12]
 
 

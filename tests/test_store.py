@@ -1,0 +1,265 @@
+"""The artifact store: formats, damage, bounds, and places that cannot be written."""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nbxtensor.base.errors import ArgumentError, CacheError
+from nbxtensor.compiler.artifact_file import CorruptArtifactError, dump, load
+from nbxtensor.compiler.store import ArtifactStore, CacheWarning, default_limit, default_root, default_store
+from nbxtensor.device.artifact import Artifact, Options, Resources, Target
+
+
+def make(number: int = 0, size: int = 1000) -> Artifact:
+    return Artifact(
+        key=f"{number:064x}",
+        target=Target("cuda", "sm_90"),
+        symbol="some_kernel",
+        signature=("*fp32", "i64"),
+        constants={"BLOCK": 128, "FN": "a.b", "X": -0.0, "Y": float("inf"), "Z": None, "T": [1, 2]},
+        options=Options(num_warps=8),
+        resources=Resources(40, 0, 1024),
+        compiler="test 1",
+        binary=bytes((i * 7 + number) % 256 for i in range(size)),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(tmp_path / "cache")
+
+
+def files(store: ArtifactStore) -> list[str]:
+    return sorted(p.name for p in (store.root / "v1").iterdir() if p.name != "lock")
+
+
+def test_round_trip(store: ArtifactStore):
+    assert store.get(make().key) is None
+    store.put(make())
+    assert store.get(make().key) == make()
+    assert ArtifactStore(store.root).get(make().key) == make()
+    assert files(store) == [make().key + ".nbx"]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 40, 43, 44, 100, -1])
+def test_truncated_files_are_refused(cut: int):
+    content = dump(make())
+    with pytest.raises(CorruptArtifactError):
+        load(content[:cut])
+
+
+def test_every_flipped_bit_is_found():
+    content = dump(make(size=20))
+    for at in range(len(content)):
+        broken = bytearray(content)
+        broken[at] ^= 1 << (at % 8)
+        with pytest.raises(CorruptArtifactError):
+            load(bytes(broken))
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"NBXART01" + b"\0" * 100, b"\0" * 5000])
+def test_a_damaged_entry_is_dropped_and_rebuilt(store: ArtifactStore, damage: bytes):
+    store.put(make())
+    path = store.entries()[0].path
+    path.write_bytes(damage)
+    assert store.get(make().key) is None
+    assert not path.exists()
+    store.put(make())
+    assert store.get(make().key) == make()
+
+
+def test_an_entry_under_a_wrong_name_is_not_believed(store: ArtifactStore):
+    store.put(make(1))
+    path = store.entries()[0].path
+    path.rename(path.with_name(make(2).key + ".nbx"))
+    assert store.get(make(2).key) is None
+
+
+def test_a_directory_in_place_of_an_entry_is_not_fatal(store: ArtifactStore):
+    store.put(make(1))
+    (store.root / "v1" / (make(2).key + ".nbx")).mkdir()
+    with pytest.warns(CacheWarning):
+        assert store.get(make(2).key) is None
+    store.put(make(2))
+    assert store.get(make(2).key) == make(2)
+
+
+def test_the_least_recently_used_go(tmp_path: Path):
+    size = len(dump(make()))
+    store = ArtifactStore(tmp_path, limit=10 * size)
+    now = time.time()
+    for number in range(10):
+        store.put(make(number))
+        os.utime(tmp_path / "v1" / (make(number).key + ".nbx"), (now - 1000 + number,) * 2)
+    assert len(store.entries()) == 10
+    assert store.get(make(0).key) is not None  # a use makes it the newest
+    store.put(make(10))
+    left = {int(p.split(".")[0], 16) for p in files(store)}
+    assert left == {0, 3, 4, 5, 6, 7, 8, 9, 10}
+    assert sum(e.nbytes for e in store.entries()) <= 10 * size
+
+
+def test_an_entry_larger_than_the_store_stays_in_memory(tmp_path: Path):
+    store = ArtifactStore(tmp_path, limit=500)
+    with pytest.warns(CacheWarning, match="NBX_CACHE_BYTES"):
+        store.put(make())
+    assert store.get(make().key) == make()
+    assert store.entries() == []
+
+
+def test_leftover_temporary_files_are_removed(store: ArtifactStore):
+    store.put(make(0))
+    old, young = (store.root / "v1" / f".tmp-1-{n}" for n in "ab")
+    old.write_bytes(b"x" * 10)
+    young.write_bytes(b"x" * 10)
+    os.utime(old, (time.time() - 3600,) * 2)
+    store.put(make(1))
+    assert not old.exists()
+    assert young.exists()
+    store.clear()
+    assert files(store) == []
+
+
+def test_clear_and_entries(store: ArtifactStore):
+    assert store.entries() == []
+    assert store.clear() == (0, 0)
+    for number in range(3):
+        store.put(make(number))
+    size = len(dump(make()))
+    assert [e.nbytes for e in store.entries()] == [size] * 3
+    assert store.read(store.entries()[0]) in [make(n) for n in range(3)]
+    assert store.clear() == (3, 3 * size)
+    assert store.entries() == []
+    assert store.get(make(0).key) is None
+
+
+def test_without_a_place_everything_stays_in_memory():
+    for store in (ArtifactStore(None), ArtifactStore(Path("/nowhere"), limit=0)):
+        store.put(make())
+        assert store.get(make().key) == make()
+        assert store.entries() == []
+        with store.locked(make().key):
+            pass
+
+
+def test_an_unwritable_place_warns_once_and_works(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    store = ArtifactStore(tmp_path / "file" / "cache")
+    with pytest.warns(CacheWarning, match="memory only") as caught:
+        _ = [store.put(make(number)) for number in range(3)]
+    assert len(caught) == 1
+    assert all(store.get(make(n).key) == make(n) for n in range(3))
+    with store.locked(make().key):
+        pass
+
+
+_AS_NOBODY = """
+import os, sys, warnings
+sys.path[:0] = [{src!r}, {tests!r}]
+from pathlib import Path
+from nbxtensor.compiler.store import ArtifactStore, CacheWarning
+from test_store import make
+os.setgid(65534); os.setuid(65534)
+store = ArtifactStore(Path(sys.argv[1]))
+assert store.get(make(1).key) == make(1)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    store.put(make(2)); store.put(make(3))
+assert [w.category for w in caught] == [CacheWarning], caught
+assert store.get(make(2).key) == make(2)
+with store.locked(make(2).key):
+    pass
+try:
+    store.clear()
+except OSError as error:
+    print(type(error).__name__, "cache clear" in str(error))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_read_only_directory_is_read_and_not_written():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        root = Path(folder, "cache")
+        ArtifactStore(root).put(make(1))
+        for path in (root, root / "v1"):
+            path.chmod(0o755)
+        for path in (root / "v1").iterdir():
+            path.chmod(0o644)
+        here = Path(__file__).parent
+        program = _AS_NOBODY.format(src=str(here.parent / "src"), tests=str(here))
+        done = subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["CacheError", "True"]
+
+
+def test_a_full_disk_leaves_no_part_of_an_entry(tmp_path: Path):
+    """A limit on file sizes makes the write stop half-way, as a full disk does."""
+    store = ArtifactStore(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+    try:
+        with pytest.warns(CacheWarning, match="cannot be written"):
+            store.put(make())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert files(store) == []
+    assert store.get(make().key) == make()
+    store.put(make(1))
+    assert files(store) == [make(1).key + ".nbx"]
+
+
+def test_clear_says_what_it_cannot_do(tmp_path: Path):
+    store = ArtifactStore(tmp_path)
+    store.put(make())
+    (tmp_path / "v1" / ".tmp-dir").mkdir()
+    with pytest.raises(CacheError, match="cache clear"):
+        store.clear()
+
+
+def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "here"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_root() == tmp_path / "here"
+    monkeypatch.delenv("NBX_CACHE_DIR")
+    assert default_root() == tmp_path / "xdg" / "nbxtensor"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_root() == Path.home() / ".cache" / "nbxtensor"
+    assert default_store() is default_store()
+    monkeypatch.setenv("NBX_CACHE_BYTES", "5000")
+    assert default_limit() == 5000
+    assert default_store().limit == 5000
+    monkeypatch.setenv("NBX_CACHE_BYTES", "5 GB")
+    with pytest.raises(ArgumentError, match="NBX_CACHE_BYTES"):
+        default_limit()
+
+
+def test_a_warm_lookup_is_fast(store: ArtifactStore):
+    artifacts = [make(n, size=20_000) for n in range(60)]
+    for artifact in artifacts:
+        store.put(artifact)
+    best = min(_timed(store, artifacts) for _ in range(5))
+    assert best < 0.060, f"{best * 1e3:.1f} ms for 60 lookups"
+
+
+def _timed(store: ArtifactStore, artifacts: list[Artifact]) -> float:
+    start = time.perf_counter()
+    for artifact in artifacts:
+        assert store.get(artifact.key) is not None
+    return time.perf_counter() - start
+
+
+def test_nothing_warns_in_normal_use(store: ArtifactStore):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put(make())
+        store.put(replace(make(), compiler="another"))
+        assert store.get(make().key).compiler == "another"
