@@ -1,0 +1,62 @@
+"""Devices by name. A device's module is imported when the device is first asked for."""
+
+import importlib
+import importlib.util
+import threading
+
+from nbxtensor.base.errors import DeviceError
+from nbxtensor.device.artifact import Target
+from nbxtensor.device.profile import known_profiles
+from nbxtensor.device.protocol import Device
+
+_NAMES = "cpu, cuda, cuda:<index>, null, null:<architecture>"
+_devices: dict[str, Device] = {}
+_lock = threading.Lock()
+
+
+def get(name: str) -> Device:
+    """The device called `name`; the same object every time.
+
+    Parameters
+    ----------
+    name
+        ``"cpu"``; ``"cuda"`` (the same as ``"cuda:0"``) or ``"cuda:1"``; ``"null"``, which computes nothing and
+        records everything, or ``"null:sm_90"`` to have it stand for another architecture.
+
+    Raises
+    ------
+    DeviceError
+        If the name is unknown or there is no such device; the message says what there is.
+    """
+    device = _devices.get(name)
+    if device is None:
+        with _lock:
+            device = _devices.get(name)
+            if device is None:
+                device = _open(name)
+                device = _devices.setdefault(device.name, device)
+                _devices[name] = device
+    return device
+
+
+def _open(name: str) -> Device:
+    kind, colon, rest = name.partition(":")
+    if kind == "cpu" and not colon:
+        return importlib.import_module("nbxtensor.device.cpu").CpuDevice()
+    if kind == "cuda" and (not colon or rest.isdecimal()):
+        if importlib.util.find_spec("nbxtensor.device.cuda") is None:
+            raise DeviceError("device", "this installation has no CUDA support", got=repr(name), allowed=discover())
+        return importlib.import_module("nbxtensor.device.cuda").CudaDevice(int(rest or 0))
+    if kind == "null" and (not colon or rest in known_profiles()):
+        arch = rest or "x86-64-v3"
+        target = Target("cpu" if arch.startswith("x86") else "cuda", arch)
+        return importlib.import_module("nbxtensor.device.null").NullDevice(target)
+    raise DeviceError("device", "no device has this name", got=repr(name), allowed=_NAMES)
+
+
+def discover() -> list[str]:
+    """Names of the devices of this machine, ``"cpu"`` first; the null device is not among them."""
+    found = ["cpu"]
+    if importlib.util.find_spec("nbxtensor.device.cuda") is not None:
+        found += importlib.import_module("nbxtensor.device.cuda").discover()
+    return found
