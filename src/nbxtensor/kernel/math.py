@@ -1,0 +1,56 @@
+"""Device mathematics: functions that kernels call, with the same bits on every device.
+
+They are made of additions, multiplications, fma, correctly rounded division and square root, comparisons, selects and
+integer steps. The families live in the `math_*` modules beside this one; import from here.
+"""
+
+from nbxtensor.kernel.math_bits import (
+    bits_of,
+    copy_sign,
+    is_finite,
+    is_inf,
+    is_nan,
+    magnitude,
+    maximum,
+    minimum,
+    negate,
+    sign,
+)
+from nbxtensor.kernel.math_cast import cast, f64_to_f32_odd, float_to_int, int_to_f32_sticky
+from nbxtensor.kernel.math_round import (
+    ceil,
+    floor,
+    floor_divide,
+    fmod,
+    int_pow,
+    quotient,
+    remainder,
+    round_even,
+    trunc,
+)
+
+__all__ = [
+    "bits_of",
+    "cast",
+    "ceil",
+    "copy_sign",
+    "f64_to_f32_odd",
+    "float_to_int",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "int_pow",
+    "int_to_f32_sticky",
+    "is_finite",
+    "is_inf",
+    "is_nan",
+    "magnitude",
+    "maximum",
+    "minimum",
+    "negate",
+    "quotient",
+    "remainder",
+    "round_even",
+    "sign",
+    "trunc",
+]
