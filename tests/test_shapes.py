@@ -74,7 +74,7 @@ def test_broadcast_shapes(given_shapes):
     try:
         expected = np.broadcast_shapes(*given_shapes)
     except ValueError:
-        with pytest.raises(ShapeError, match="nbx.add: shapes do not broadcast"):
+        with pytest.raises(ShapeError, match=r"nbx\.add: shapes do not broadcast"):
             shapes.broadcast_shapes(*given_shapes, function="nbx.add")
     else:
         assert shapes.broadcast_shapes(*given_shapes) == expected

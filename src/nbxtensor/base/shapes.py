@@ -16,12 +16,17 @@ MAX_KERNEL_NDIM = 8
 """Largest number of axes a strided kernel takes once axes are merged."""
 
 
-def as_shape(value: Any, function: str) -> Ints:
-    """`value` (an int or a sequence of ints) as a checked shape."""
+def as_ints(value: Any, function: str) -> Ints:
+    """`value` (an int or a sequence of ints) as a tuple of ints of any sign."""
     try:
-        sizes = _indices(value) if hasattr(value, "__iter__") else (operator.index(value),)
+        return tuple(map(operator.index, value)) if hasattr(value, "__iter__") else (operator.index(value),)
     except TypeError:
         raise ShapeError(function, "a shape is an int or a sequence of ints", got=repr(value)) from None
+
+
+def as_shape(value: Any, function: str) -> Ints:
+    """`value` (an int or a sequence of ints) as a checked shape."""
+    sizes = as_ints(value, function)
     if any(n < 0 for n in sizes):
         raise ShapeError(function, "a size is negative", got=sizes)
     if len(sizes) > MAX_NDIM:
@@ -29,10 +34,6 @@ def as_shape(value: Any, function: str) -> Ints:
     if math.prod(n for n in sizes if n) > MAX_SIZE:
         raise ShapeError(function, "the shape has too many elements", got=sizes, allowed="fewer than 2^63")
     return sizes
-
-
-def _indices(values: Iterable[Any]) -> Ints:
-    return tuple(operator.index(n) for n in values)
 
 
 def contiguous_strides(shape: Sequence[int]) -> Ints:

@@ -1,0 +1,148 @@
+"""Tensors from other things: NumPy arrays, Python values, DLPack producers. `empty` is in `nbxtensor.tensor.tensor`."""
+
+from typing import Any
+
+import numpy as np
+
+from nbxtensor.base import dtypes
+from nbxtensor.base.dtypes import DType
+from nbxtensor.base.errors import ArgumentError, DTypeError
+from nbxtensor.device.protocol import Device
+from nbxtensor.tensor import host, interchange
+from nbxtensor.tensor.defaults import resolve_device
+from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.tensor import Tensor, empty, new
+
+__all__ = ["asarray", "empty", "from_dlpack", "from_numpy", "new", "to_numpy"]
+
+to_numpy = host.to_numpy
+
+
+def from_numpy(array: "np.ndarray[Any, Any]", device: str | Device = "cpu", *, function: str = "nbx.from_numpy") -> Tensor:
+    """A tensor on the memory of a NumPy array (the CPU), or a copy of it on another device.
+
+    Strides, also negative ones, and the read-only flag are kept. Raises where the memory cannot be shared: other byte
+    orders, items that are not aligned.
+    """
+    return _from_numpy(array, None, resolve_device(device), False, function)
+
+
+def _from_numpy(
+    array: "np.ndarray[Any, Any]", dtype: DType | None, device: Device, copy: bool | None, function: str
+) -> Tensor:
+    """`array` as a tensor; `copy` speaks of host memory only."""
+    source = dtypes.of_numpy(array.dtype.newbyteorder("="))
+    if source is None:
+        raise DTypeError(function, "no tensor holds NumPy's dtype", got=array.dtype, allowed=map(str, dtypes.ALL))
+    target = dtype or source
+    ready = target is source and host.adoptable(array)
+    if copy is False and not ready:
+        raise ArgumentError(
+            function,
+            f"the array becomes {target} by a copy only",
+            got=f"{array.dtype} with strides {array.strides}",
+            mend="use nbx.asarray(array) without copy=False",
+        )
+    if not ready:
+        array = array.astype(target.numpy, order="C")
+    elif copy and device.host_accessible:
+        array = array.copy(order="C")
+    bits = array.view(target.bits_numpy)
+    cpu = resolve_device("cpu")
+    return host.to_device(Tensor(*host.adopt(bits), target, cpu), device)
+
+
+def asarray(
+    value: Any, dtype: Any = None, device: str | Device | None = None, copy: bool | None = None
+) -> Tensor:
+    """A tensor with the values of `value`.
+
+    Parameters
+    ----------
+    value
+        A tensor, a NumPy array or scalar, a Python scalar, nested sequences of them, or an object with ``__dlpack__``,
+        ``__array__`` or the buffer protocol.
+    dtype
+        Type of the elements; by default that of `value`. Python values give bool, int64 or float32.
+    device
+        A device or its name; by default that of `value` if it is a tensor or has ``__dlpack__``, the CPU for a NumPy array when
+        `default_device` is the CPU, else `default_device`.
+    copy
+        None: share memory if possible. True: always copy. False: share or raise.
+
+    Raises
+    ------
+    DTypeError
+        If no tensor holds the values' type (complex, strings, objects).
+    ArgumentError
+        If ``copy=False`` and a copy is needed.
+    """
+    target = None if dtype is None else dtypes.dtype(dtype, "nbx.asarray")
+    if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__") and not isinstance(value, Tensor):
+        value = from_dlpack(value)
+    if isinstance(value, Tensor):
+        return _from_tensor(value, target, value.device if device is None else resolve_device(device), copy)
+    place = resolve_device(device)
+    if isinstance(value, np.ndarray):
+        if copy is False and not place.host_accessible:
+            raise _needs_copy("NumPy array", place)
+        return _from_numpy(value, target, place, copy, "nbx.asarray")
+    if copy is False:
+        raise _needs_copy(type(value).__name__, place)
+    try:
+        array: np.ndarray[Any, Any] = np.asarray(value)
+    except ValueError as error:
+        raise ArgumentError("nbx.asarray", "the values do not form an array", got=str(error)) from None
+    foreign = hasattr(value, "__array__") or hasattr(value, "__array_interface__") or isinstance(value, memoryview)
+    if target is None and not foreign and array.dtype == np.float64:
+        target = dtypes.default_float
+    return _from_numpy(array, target, place, copy, "nbx.asarray")
+
+
+def _needs_copy(what: str, device: Device) -> ArgumentError:
+    return ArgumentError(
+        "nbx.asarray",
+        f"a {what} becomes a tensor on {device.name} by a copy only",
+        got="copy=False",
+        allowed="copy=None or copy=True",
+    )
+
+
+def _from_tensor(x: Tensor, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
+    converts = dtype is not None and dtype is not x.dtype
+    if copy is False and (converts or device is not x.device):
+        raise _needs_copy(f"{x.dtype} tensor on {x.device.name}", device)
+    if device is not x.device:
+        x, copy = host.to_device(x, device), False
+    if converts:
+        return table["astype"](x, dtype)
+    return table["copy"](x) if copy else x
+
+
+def from_dlpack(source: Any, /, *, device: str | Device | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor on the memory of another library's tensor, through DLPack.
+
+    Parameters
+    ----------
+    source
+        An object with ``__dlpack__`` and ``__dlpack_device__``.
+    device
+        Where the tensor shall be; by default where `source` is.
+    copy
+        None: share memory if possible. True: always copy. False: share or raise.
+
+    Raises
+    ------
+    DTypeError, DeviceError
+        If the dtype or the device is not known here.
+    ArgumentError
+        If `source` has no DLPack, or ``copy=False`` and a copy is needed.
+    """
+    if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
+        raise ArgumentError("nbx.from_dlpack", "the object has no __dlpack__", got=type(source).__name__)
+    if isinstance(source, Tensor):
+        x = source.as_view(source.shape, source.strides, source.offset)
+    else:
+        array, dtype, where = interchange.import_dlpack(source, None if copy else copy)
+        x = Tensor(*host.adopt(array), dtype, where)
+    return _from_tensor(x, None, x.device if device is None else resolve_device(device), copy)
