@@ -1,0 +1,99 @@
+"""Tensors for inference: Triton kernels on NVIDIA GPUs and plain CPUs, the same bits on both.
+
+The names of the Python Array API standard are here; what models need beyond it is in `nbxtensor.nn`. Everything is
+imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from nbxtensor.tensor.dispatch import table
+
+if TYPE_CHECKING:
+    from nbxtensor import nn as nn
+    from nbxtensor import onnx as onnx
+    from nbxtensor.base.dtypes import bfloat16 as bfloat16
+    from nbxtensor.base.dtypes import bool as bool
+    from nbxtensor.base.dtypes import float8_e4m3fn as float8_e4m3fn
+    from nbxtensor.base.dtypes import float8_e5m2 as float8_e5m2
+    from nbxtensor.base.dtypes import float16 as float16
+    from nbxtensor.base.dtypes import float32 as float32
+    from nbxtensor.base.dtypes import float64 as float64
+    from nbxtensor.base.dtypes import int8 as int8
+    from nbxtensor.base.dtypes import int16 as int16
+    from nbxtensor.base.dtypes import int32 as int32
+    from nbxtensor.base.dtypes import int64 as int64
+    from nbxtensor.base.dtypes import uint8 as uint8
+    from nbxtensor.base.dtypes import uint16 as uint16
+    from nbxtensor.base.dtypes import uint32 as uint32
+    from nbxtensor.base.dtypes import uint64 as uint64
+    from nbxtensor.device.registry import discover as discover
+    from nbxtensor.tensor.create import asarray as asarray
+    from nbxtensor.tensor.create import from_dlpack as from_dlpack
+    from nbxtensor.tensor.create import from_numpy as from_numpy
+    from nbxtensor.tensor.create import to_numpy as to_numpy
+    from nbxtensor.tensor.defaults import default_device as default_device
+    from nbxtensor.tensor.defaults import set_default_device as set_default_device
+    from nbxtensor.tensor.info import can_cast as can_cast
+    from nbxtensor.tensor.info import finfo as finfo
+    from nbxtensor.tensor.info import iinfo as iinfo
+    from nbxtensor.tensor.info import isdtype as isdtype
+    from nbxtensor.tensor.info import result_type as result_type
+    from nbxtensor.tensor.tensor import Tensor as Tensor
+    from nbxtensor.tensor.tensor import empty as empty
+    from nbxtensor.tensor.views import broadcast_arrays as broadcast_arrays
+    from nbxtensor.tensor.views import broadcast_to as broadcast_to
+    from nbxtensor.tensor.views import expand_dims as expand_dims
+    from nbxtensor.tensor.views import flip as flip
+    from nbxtensor.tensor.views import matrix_transpose as matrix_transpose
+    from nbxtensor.tensor.views import moveaxis as moveaxis
+    from nbxtensor.tensor.views import permute_dims as permute_dims
+    from nbxtensor.tensor.views import reshape as reshape
+    from nbxtensor.tensor.views import squeeze as squeeze
+    from nbxtensor.tensor.views import unstack as unstack
+
+__version__ = "0.1.0"
+__array_api_version__ = "2024.12"
+
+_PUBLIC = {
+    "nbxtensor.base.dtypes": (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+        "float8_e4m3fn float8_e5m2"
+    ),
+    "nbxtensor.device.registry": "discover",
+    "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
+    "nbxtensor.tensor.defaults": "default_device set_default_device",
+    "nbxtensor.tensor.info": "can_cast finfo iinfo isdtype result_type",
+    "nbxtensor.tensor.tensor": "Tensor empty",
+    "nbxtensor.tensor.views": (
+        "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape squeeze unstack"
+    ),
+}
+_MODULES = ("nn", "onnx")
+_CONSTANTS = {
+    "e": 2.718281828459045,
+    "pi": 3.141592653589793,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "newaxis": None,
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+
+table.loader = lambda: importlib.import_module("nbxtensor.ops")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _CONSTANTS:
+        value = _CONSTANTS[name]
+    elif name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_CONSTANTS, *_MODULES})

@@ -6,9 +6,9 @@ target, so kernels are chosen and priced as they would be there.
 
 from collections.abc import Sequence
 
-from nbxtensor.base import dtypes
 from nbxtensor.base.errors import DeviceError
 from nbxtensor.device.artifact import Artifact, Target
+from nbxtensor.device.profile import load_profile
 from nbxtensor.device.protocol import LoadedKernel, Profile
 
 DEFAULT_TARGET = Target("cpu", "x86-64-v3")
@@ -47,7 +47,7 @@ class NullDevice:
     target
         What it stands in for.
     profile
-        Facts of that target; by default one that sets no limits.
+        Facts of that target; by default those of its architecture.
 
     Attributes
     ----------
@@ -60,19 +60,10 @@ class NullDevice:
     computes = False
     host_accessible = False
 
-    def __init__(self, target: Target = DEFAULT_TARGET, profile: Profile | None = None, name: str = "null") -> None:
-        self.name = name
+    def __init__(self, target: Target = DEFAULT_TARGET, profile: Profile | None = None) -> None:
+        self.name = "null" if target == DEFAULT_TARGET else f"null:{target.arch}"
         self.target = target
-        self.profile = profile or Profile(
-            arch=target.arch,
-            warp_size=1 if target.kind == "cpu" else 32,
-            registers_per_thread=0,
-            shared_bytes=2**40,
-            reduce_tile_max=2**20,
-            loop_bits=64,
-            copy_bandwidth=0.0,
-            dtypes=frozenset(d.name for d in dtypes.ALL),
-        )
+        self.profile = profile or load_profile(target.arch)
         self.calls: list[object] = []
         self.live_bytes = 0
         self.peak_bytes = 0

@@ -18,13 +18,13 @@ __all__ = ["asarray", "empty", "from_dlpack", "from_numpy", "new", "to_numpy"]
 to_numpy = host.to_numpy
 
 
-def from_numpy(array: "np.ndarray[Any, Any]", device: str | Device = "cpu", *, function: str = "nbx.from_numpy") -> Tensor:
+def from_numpy(array: "np.ndarray[Any, Any]", device: str | Device = "cpu") -> Tensor:
     """A tensor on the memory of a NumPy array (the CPU), or a copy of it on another device.
 
     Strides, also negative ones, and the read-only flag are kept. Raises where the memory cannot be shared: other byte
     orders, items that are not aligned.
     """
-    return _from_numpy(array, None, resolve_device(device), False, function)
+    return _from_numpy(array, None, resolve_device(device), False, "nbx.from_numpy")
 
 
 def _from_numpy(
@@ -52,9 +52,7 @@ def _from_numpy(
     return host.to_device(Tensor(*host.adopt(bits), target, cpu), device)
 
 
-def asarray(
-    value: Any, dtype: Any = None, device: str | Device | None = None, copy: bool | None = None
-) -> Tensor:
+def asarray(value: Any, dtype: Any = None, device: str | Device | None = None, copy: bool | None = None) -> Tensor:
     """A tensor with the values of `value`.
 
     Parameters
@@ -65,8 +63,8 @@ def asarray(
     dtype
         Type of the elements; by default that of `value`. Python values give bool, int64 or float32.
     device
-        A device or its name; by default that of `value` if it is a tensor or has ``__dlpack__``, the CPU for a NumPy array when
-        `default_device` is the CPU, else `default_device`.
+        A device or its name; by default that of `value` if it is a tensor or has ``__dlpack__``, else
+        `default_device`.
     copy
         None: share memory if possible. True: always copy. False: share or raise.
 
@@ -78,25 +76,23 @@ def asarray(
         If ``copy=False`` and a copy is needed.
     """
     target = None if dtype is None else dtypes.dtype(dtype, "nbx.asarray")
-    if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__") and not isinstance(value, Tensor):
+    if hasattr(value, "__dlpack__") and not host.is_array(value) and not isinstance(value, Tensor):
         value = from_dlpack(value)
     if isinstance(value, Tensor):
         return _from_tensor(value, target, value.device if device is None else resolve_device(device), copy)
     place = resolve_device(device)
-    if isinstance(value, np.ndarray):
+    if host.is_array(value):
         if copy is False and not place.host_accessible:
             raise _needs_copy("NumPy array", place)
         return _from_numpy(value, target, place, copy, "nbx.asarray")
     if copy is False:
         raise _needs_copy(type(value).__name__, place)
-    try:
-        array: np.ndarray[Any, Any] = np.asarray(value)
-    except ValueError as error:
-        raise ArgumentError("nbx.asarray", "the values do not form an array", got=str(error)) from None
-    foreign = hasattr(value, "__array__") or hasattr(value, "__array_interface__") or isinstance(value, memoryview)
-    if target is None and not foreign and array.dtype == np.float64:
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__") or isinstance(value, memoryview):
+        return _from_numpy(host.array_of(value, "nbx.asarray"), target, place, copy, "nbx.asarray")
+    array = host.array_of(value, "nbx.asarray", None if target is None else target.numpy)
+    if target is None and array.dtype == np.float64:
         target = dtypes.default_float
-    return _from_numpy(array, target, place, copy, "nbx.asarray")
+    return _from_numpy(array, target, place, None, "nbx.asarray")
 
 
 def _needs_copy(what: str, device: Device) -> ArgumentError:
@@ -143,6 +139,6 @@ def from_dlpack(source: Any, /, *, device: str | Device | None = None, copy: boo
     if isinstance(source, Tensor):
         x = source.as_view(source.shape, source.strides, source.offset)
     else:
-        array, dtype, where = interchange.import_dlpack(source, None if copy else copy)
-        x = Tensor(*host.adopt(array), dtype, where)
+        parts, dtype, where = interchange.import_dlpack(source, None if copy else copy)
+        x = Tensor(*parts, dtype, where)
     return _from_tensor(x, None, x.device if device is None else resolve_device(device), copy)

@@ -8,7 +8,7 @@ _default: Device | None = None
 
 
 def default_device() -> Device:
-    """The device of new tensors when none is given: what `set_default_device` said, else ``NBX_DEVICE``, else the CPU."""
+    """The device of new tensors when none is given: set by `set_default_device`, else ``NBX_DEVICE``, else the CPU."""
     return _default if _default is not None else devices.get(knobs.device.get())
 
 

@@ -1,12 +1,12 @@
 """Between tensors and host memory: NumPy arrays, Python scalars, copies from device to device."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nbxtensor.base import shapes
-from nbxtensor.base.errors import DeviceError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DeviceError, ShapeError
 from nbxtensor.device.protocol import Device
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.memory import ForeignBuffer
@@ -14,7 +14,26 @@ from nbxtensor.tensor.memory import ForeignBuffer
 if TYPE_CHECKING:
     from nbxtensor.tensor.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = np.ndarray[Any, Any]
+Layout: TypeAlias = tuple[ForeignBuffer, tuple[int, ...], tuple[int, ...], int]
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` is a NumPy array."""
+    return isinstance(value, np.ndarray)
+
+
+def is_list(value: Any) -> bool:
+    """Whether `value` is a list."""
+    return isinstance(value, list)
+
+
+def array_of(values: Any, function: str, dtype: "np.dtype[Any] | None" = None) -> Array:
+    """NumPy's array of nested sequences, scalars, or an object that NumPy knows how to read."""
+    try:
+        return np.asarray(values, dtype)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise ArgumentError(function, "the values do not form an array", got=str(error)) from None
 
 
 class _Exposed:
@@ -42,13 +61,17 @@ def expose(x: "Tensor") -> Array:
     return np.asarray(_Exposed(x))
 
 
-def adopt(array: Array) -> tuple[ForeignBuffer, tuple[int, ...], tuple[int, ...], int]:
-    """Buffer, shape, strides and offset of a tensor on the memory of `array`, whose items must be aligned."""
+def adopt(array: Array, readonly: bool | None = None) -> Layout:
+    """Buffer, shape, strides and offset of a tensor on the memory of `array`, whose items must be aligned.
+
+    By default the tensor is read-only where the array is.
+    """
     itemsize = array.itemsize
     strides = tuple(s // itemsize for s in array.strides)
+    readonly = not array.flags.writeable if readonly is None else readonly
     low, high = shapes.extent(array.shape, strides)
     first = array.__array_interface__["data"][0]
-    buffer = ForeignBuffer(array, first + low * itemsize, (high - low) * itemsize, not array.flags.writeable)
+    buffer = ForeignBuffer(array, first + low * itemsize, (high - low) * itemsize, readonly)
     return buffer, array.shape, strides, -low
 
 

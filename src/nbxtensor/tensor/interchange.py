@@ -160,8 +160,8 @@ def _request(source: Any, copy: bool | None) -> Any:
         return source.__dlpack__(**options)
 
 
-def import_dlpack(source: Any, copy: bool | None) -> tuple[Any, DType, Device]:
-    """The array that stands on the memory of `source`, its dtype and its device."""
+def import_dlpack(source: Any, copy: bool | None) -> tuple[host.Layout, DType, Device]:
+    """Buffer and layout of a tensor on the memory of `source`, its dtype and its device."""
     capsule = _request(source, copy)
     tensor, managed = _open(capsule)
     if managed is not None and managed.major > MAX_VERSION[0]:
@@ -184,7 +184,8 @@ def import_dlpack(source: Any, copy: bool | None) -> tuple[Any, DType, Device]:
         array = np.from_dlpack(_Producer(capsule))
     finally:  # the owner's deleter must find what it made
         tensor.device_type, tensor.device_id, tensor.code = before
-    return array, dtype, where
+    readonly = managed is not None and bool(managed.flags & _READ_ONLY)  # a capsule of the old kind cannot say
+    return host.adopt(array, readonly), dtype, where
 
 
 def cuda_array_interface(x: "Tensor") -> dict[str, Any]:

@@ -33,8 +33,7 @@ def _operand(name: str, value: Any) -> Any:
 
 
 def _binary(name: str, x: Any, y: Any) -> Any:
-    kind = type(y)
-    if kind is not type(x) and kind is not float and kind is not int:
+    if type(y) is not float and type(y) is not int:
         y = _operand(name, y)
         if y is NotImplemented:
             return NotImplemented

@@ -1,5 +1,6 @@
 """Tensors as text, the way NumPy prints arrays. Large tensors are cut before anything is copied from the device."""
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,8 @@ def _corners(x: "Tensor", edge: int) -> Array:
     pieces = [_ends(n, edge) for n in x.shape]
     shape = tuple(min(n, 2 * edge + 1) for n in x.shape)
     result = np.zeros(shape, x.dtype.bits_numpy)
-    for corner in np.ndindex(*(len(p) for p in pieces)):
-        source = tuple(pieces[axis][i][0] for axis, i in enumerate(corner))
-        target = tuple(pieces[axis][i][1] for axis, i in enumerate(corner))
-        result[target] = to_bits(x[source], "print")
+    for corner in itertools.product(*pieces):
+        result[tuple(target for _, target in corner)] = to_bits(x[tuple(source for source, _ in corner)], "print")
     return result.view(x.dtype.numpy)
 
 

@@ -122,7 +122,7 @@ class Tensor(Operators):
         """The tensor with its last two axes exchanged."""
         return views.matrix_transpose(self)
 
-    def reshape(self, *shape: int | Sequence[int], copy: bool | None = None) -> "Tensor":
+    def reshape(self, *shape: Any, copy: bool | None = None) -> "Tensor":
         """See `nbxtensor.reshape`; the shape may be given as one sequence or as separate ints."""
         return views.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
 
@@ -130,11 +130,11 @@ class Tensor(Operators):
         """The elements along one axis, in row-major order; a view where the layout allows it."""
         return views.reshape(self, (-1,))
 
-    def permute_dims(self, *axes: int | Sequence[int]) -> "Tensor":
+    def permute_dims(self, *axes: Any) -> "Tensor":
         """See `nbxtensor.permute_dims`; the axes may be given as one sequence or as separate ints."""
         return views.permute_dims(self, axes[0] if len(axes) == 1 else axes)
 
-    def broadcast_to(self, *shape: int | Sequence[int]) -> "Tensor":
+    def broadcast_to(self, *shape: Any) -> "Tensor":
         """See `nbxtensor.broadcast_to`; the shape may be given as one sequence or as separate ints."""
         return views.broadcast_to(self, shape[0] if len(shape) == 1 else shape)
 
@@ -285,9 +285,7 @@ def new(shape: tuple[int, ...], dtype: DType, device: Device) -> Tensor:
     return tensor
 
 
-def empty(
-    shape: SupportsIndex | Sequence[int], dtype: Any = None, device: str | Device | None = None
-) -> Tensor:
+def empty(shape: SupportsIndex | Sequence[int], dtype: Any = None, device: str | Device | None = None) -> Tensor:
     """Uninitialised tensor.
 
     Parameters

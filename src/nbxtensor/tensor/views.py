@@ -70,9 +70,7 @@ def matrix_transpose(x: "Tensor") -> "Tensor":
     if len(x.shape) < 2:
         raise ShapeError("nbx.matrix_transpose", "needs at least two axes", got=x.shape)
     shape, strides = x.shape, x.strides
-    return x.as_view(
-        (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), x.offset
-    )
+    return x.as_view((*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]), x.offset)
 
 
 def moveaxis(x: "Tensor", source: int | Sequence[int], destination: int | Sequence[int]) -> "Tensor":
