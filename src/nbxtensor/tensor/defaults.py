@@ -1,7 +1,7 @@
 """The default device, and devices by name."""
 
-from nbxtensor import device as devices
 from nbxtensor.base import knobs
+from nbxtensor.device import registry as devices
 from nbxtensor.device.protocol import Device
 
 _default: Device | None = None

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbxtensor import device as devices
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
+from nbxtensor.device import registry as devices
 from nbxtensor.device.protocol import Device
 from nbxtensor.tensor import host
 from nbxtensor.tensor.dispatch import table
