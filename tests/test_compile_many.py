@@ -119,9 +119,7 @@ def test_few_jobs_start_no_process(store: ArtifactStore, monkeypatch: pytest.Mon
 
 
 def _fake(asked: Job) -> Artifact:
-    artifact = Artifact(
-        asked.key, asked.target, "s", (), dict(asked.constants), asked.options, None, "test", b"binary"
-    )
+    artifact = Artifact(asked.key, asked.target, "s", (), dict(asked.constants), asked.options, None, "test", b"binary")
     return replace(artifact, resources=compiler.Resources(1, 0, 0))
 
 

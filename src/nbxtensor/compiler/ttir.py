@@ -35,7 +35,10 @@ def explained(fn: KernelFunction, stage: str) -> Generator[None]:
         raise
     except Exception as error:
         where = f"{fn.__module__}.{fn.__qualname__}"
-        text = str(error).strip() or type(error).__name__
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the innermost has the line of the helper that is at fault
+            cause = cause.__cause__
+        text = str(cause).strip() or type(cause).__name__
         raise CompileError("compile", f"kernel {where} failed in {stage}: {text}") from error
 
 
@@ -49,7 +52,7 @@ def _hand_over(value: object) -> Any:
     if isinstance(name, str):
         import triton.language as language
 
-        return language.dtype(name)
+        return language.dtype({"i": "int", "u": "uint"}[name[0]] + name[1:] if name[0] in "iu" else name)
     return value
 
 

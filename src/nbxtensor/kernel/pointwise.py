@@ -1,0 +1,282 @@
+"""The pointwise skeleton: one function of up to three operands, applied to every element.
+
+Operands may be strided, broadcast or scalars. Where all operands are contiguous, the elements are taken as one flat
+row; otherwise as rows times one inner dimension, after merging what can be merged (up to 8 dimensions remain).
+Whole tiles run unmasked, the tail apart. The function sees one element at a time in the compute dtype, so neither
+layout nor tile can change a bit.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from nbxtensor.base.dtypes import DType, int64, uint64
+from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
+from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, contiguous_strides, merge_dims
+from nbxtensor.compiler.source import KernelFunction, kernel, tl
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.launch import Plan, Pointer, Scalar
+from nbxtensor.kernel.math import cast
+from nbxtensor.tensor.memory import check_writable, separate
+from nbxtensor.tensor.tensor import Tensor, new
+
+Operand = Tensor | bool | int | float
+
+ELEMENT, UNIFORM, SCALAR, ABSENT = 0, 1, 2, 3
+MAX_DIMS = 8
+
+
+@kernel
+def operand(x, offsets, mask, KIND: tl.constexpr, MASKED: tl.constexpr, TYPE: tl.constexpr):
+    if KIND == SCALAR:
+        value = x
+    elif KIND == UNIFORM:
+        value = tl.load(x)
+    elif MASKED:
+        value = tl.load(x + offsets, mask=mask)
+    else:
+        value = tl.load(x + offsets)
+    return cast(value, TYPE)
+
+
+@kernel
+def apply(
+    out_ptr, out_offsets, mask, x0, x1, x2, offsets0, offsets1, offsets2,
+    FN: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, TYPES: tl.constexpr, RESULT: tl.constexpr,
+):  # fmt: skip
+    a = operand(x0, offsets0, mask, KINDS[0], MASKED, TYPES[0])
+    if KINDS[1] == ABSENT:
+        y = FN(a)
+    else:
+        b = operand(x1, offsets1, mask, KINDS[1], MASKED, TYPES[1])
+        if KINDS[2] == ABSENT:
+            y = FN(a, b)
+        else:
+            y = FN(a, b, operand(x2, offsets2, mask, KINDS[2], MASKED, TYPES[2]))
+    y = cast(y, RESULT)
+    if MASKED:
+        tl.store(out_ptr + out_offsets, y, mask=mask)
+    else:
+        tl.store(out_ptr + out_offsets, y)
+
+
+@kernel
+def pointwise_flat_kernel(
+    out_ptr, x0, x1, x2, n_elements,
+    FN: tl.constexpr, KINDS: tl.constexpr, TYPES: tl.constexpr, RESULT: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE
+    offsets = start + tl.arange(0, BLOCK_SIZE)
+    if start + BLOCK_SIZE <= n_elements:
+        apply(out_ptr, offsets, None, x0, x1, x2, offsets, offsets, offsets, FN, KINDS, False, TYPES, RESULT)
+    else:
+        mask = offsets < n_elements
+        apply(out_ptr, offsets, mask, x0, x1, x2, offsets, offsets, offsets, FN, KINDS, True, TYPES, RESULT)
+
+
+@kernel
+def inner_offsets(row_offsets, cols, strides, INNER: tl.constexpr, NDIM: tl.constexpr):
+    if INNER == 0:
+        return row_offsets[:, None]
+    if INNER == 1:
+        return row_offsets[:, None] + cols[None, :]
+    return row_offsets[:, None] + cols[None, :] * strides[NDIM]
+
+
+@kernel
+def pointwise_tile_kernel(
+    out_ptr, x0, x1, x2, n_rows, n_cols, shape, out_strides, strides0, strides1, strides2,
+    FN: tl.constexpr, KINDS: tl.constexpr, TYPES: tl.constexpr, RESULT: tl.constexpr, INNERS: tl.constexpr,
+    NDIM: tl.constexpr, NARROW: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr,
+):  # fmt: skip
+    col_blocks = tl.cdiv(n_cols, BLOCK_COLS)
+    pid = tl.program_id(0).to(tl.int64)
+    row_start = pid // col_blocks * BLOCK_ROWS
+    col_start = pid % col_blocks * BLOCK_COLS
+    rows = row_start + tl.arange(0, BLOCK_ROWS)
+    cols = col_start + tl.arange(0, BLOCK_COLS)
+    rest = rows
+    if NARROW:
+        rest = rows.to(tl.int32)
+    out_rows = tl.zeros([BLOCK_ROWS], tl.int64)
+    rows0 = tl.zeros([BLOCK_ROWS], tl.int64)
+    rows1 = tl.zeros([BLOCK_ROWS], tl.int64)
+    rows2 = tl.zeros([BLOCK_ROWS], tl.int64)
+    for step in tl.static_range(NDIM):
+        if step == NDIM - 1:
+            index = rest.to(tl.int64)
+        else:
+            size = shape[NDIM - 1 - step].to(rest.dtype)
+            index = (rest % size).to(tl.int64)
+            rest = rest // size
+        out_rows += index * out_strides[NDIM - 1 - step]
+        if KINDS[0] == ELEMENT:
+            rows0 += index * strides0[NDIM - 1 - step]
+        if KINDS[1] == ELEMENT:
+            rows1 += index * strides1[NDIM - 1 - step]
+        if KINDS[2] == ELEMENT:
+            rows2 += index * strides2[NDIM - 1 - step]
+    out = inner_offsets(out_rows, cols, out_strides, INNERS[0], NDIM)
+    offsets0 = inner_offsets(rows0, cols, strides0, INNERS[1], NDIM)
+    offsets1 = inner_offsets(rows1, cols, strides1, INNERS[2], NDIM)
+    offsets2 = inner_offsets(rows2, cols, strides2, INNERS[3], NDIM)
+    if (row_start + BLOCK_ROWS <= n_rows) & (col_start + BLOCK_COLS <= n_cols):
+        apply(out_ptr, out, None, x0, x1, x2, offsets0, offsets1, offsets2, FN, KINDS, False, TYPES, RESULT)
+    else:
+        mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
+        apply(out_ptr, out, mask, x0, x1, x2, offsets0, offsets1, offsets2, FN, KINDS, True, TYPES, RESULT)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _flat_settings(device: Device, itemsize: int) -> tuple[int, Options]:
+    """Elements per program and settings: 32 bytes a thread where programs have threads, else a long run."""
+    if device.profile.warp_size == 1:
+        return 4096, Options(num_warps=1)
+    return (2048 if itemsize <= 2 else 1024), Options(num_warps=4)
+
+
+def _tile_settings(device: Device, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns per program; square where some operand does not run along the inner dimension."""
+    if device.profile.warp_size == 1:
+        elements, widest = 2048, 2048
+    else:
+        elements, widest = 1024, 32 if 2 in inners else 1024
+    block_cols = min(_power_of_two(cols), widest)
+    return max(1, min(_power_of_two(rows), elements // block_cols)), block_cols
+
+
+def _device_of(name: str, operands: Sequence[Operand], out: Tensor | None) -> Device:
+    tensors = [o for o in (*operands, out) if isinstance(o, Tensor)]
+    device = tensors[0].device
+    for tensor in tensors:
+        if tensor.device is not device:
+            raise DeviceError(
+                f"nbx.{name}",
+                "operands are on different devices",
+                got=f"{device.name} and {tensor.device.name}",
+                mend="move one of them with to_device",
+            )
+    return device
+
+
+def _make_plan(
+    name: str,
+    fn: KernelFunction,
+    operands: tuple[Operand, ...],
+    types: tuple[DType, ...],
+    result: DType,
+    out: Tensor | None,
+) -> tuple[Plan, tuple[int, ...], Device]:
+    device = _device_of(name, operands, out)
+    shape = broadcast_shapes(*(o.shape for o in operands if isinstance(o, Tensor)), function=f"nbx.{name}")
+    if out is not None:
+        check_out(name, out, shape, result)
+    own = contiguous_strides(shape) if out is None else out.strides
+    kinds: list[int] = []
+    strides = [own]
+    arguments: dict[str, Any] = {"out_ptr": Pointer(result)}
+    for i, operand in enumerate(operands):
+        if not isinstance(operand, Tensor):
+            kinds.append(SCALAR)
+            arguments[f"x{i}"] = Scalar(types[i] if types[i].is_float or types[i] is uint64 else int64)
+            strides.append((0,) * len(shape))
+        else:
+            kinds.append(UNIFORM if operand.size == 1 else ELEMENT)
+            arguments[f"x{i}"] = Pointer(operand.dtype)
+            strides.append(broadcast_strides(operand.shape, operand.strides, shape, name))
+    for _ in range(3 - len(operands)):
+        strides.append((0,) * len(shape))
+    absent = range(len(operands), 3)
+    filled = (*kinds, *(ABSENT for _ in absent))
+    constants: dict[str, Any] = {
+        **{f"x{i}": None for i in absent},
+        "FN": fn,
+        "KINDS": filled,
+        "TYPES": (*types, *(types[0] for _ in absent)),
+        "RESULT": result,
+    }
+    merged, steps = merge_dims(shape, strides, max_ndim=MAX_DIMS, function=f"nbx.{name}")
+    size = prod(shape)
+    flat = len(merged) <= 1 and all(
+        s[-1:] == (1,) for s, k in zip(steps, (ELEMENT, *filled), strict=True) if k == ELEMENT
+    )
+    if size <= 1 or flat:
+        block, options = _flat_settings(device, result.itemsize)
+        grid = (-(-size // block), 1, 1)
+        arguments["n_elements"] = size
+        constants["BLOCK_SIZE"] = block
+        return Plan(name, pointwise_flat_kernel, device, grid, arguments, constants, options, size), shape, device
+    outer = merged[:-1] or (1,)
+    padded = [s if len(merged) > 1 else (0, *s) for s in steps]
+    rows, cols = prod(outer), size // prod(outer)
+    inners = tuple(s[-1] if s[-1] in (0, 1) else 2 for s in padded)
+    block_rows, block_cols = _tile_settings(device, rows, cols, inners)
+    grid = (-(-rows // block_rows) * -(-cols // block_cols), 1, 1)
+    names = ("out_strides", "strides0", "strides1", "strides2")
+    arguments |= {"n_rows": rows, "n_cols": cols, "shape": outer, **dict(zip(names, padded, strict=True))}
+    constants |= {"INNERS": inners, "NDIM": len(outer), "NARROW": rows < 2**31}
+    constants |= {"BLOCK_ROWS": block_rows, "BLOCK_COLS": block_cols}
+    options = Options(num_warps=1 if device.profile.warp_size == 1 else 4)
+    return Plan(name, pointwise_tile_kernel, device, grid, arguments, constants, options, size), shape, device
+
+
+def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType) -> None:
+    """Raise unless a result of `shape` and `dtype` can be written into `out`."""
+    if out.dtype is not dtype:
+        raise DTypeError(f"nbx.{name}", "out has the wrong dtype", got=out.dtype.name, allowed=dtype.name)
+    if out.shape != shape:
+        raise ShapeError(f"nbx.{name}", "out has the wrong shape", got=out.shape, allowed=str(shape))
+
+
+def _key(operand: Operand | None) -> object:
+    if isinstance(operand, Tensor):
+        return operand.shape, operand.strides, operand.dtype, operand.device
+    return None
+
+
+_plans: dict[Any, tuple[Plan, tuple[int, ...], Device]] = {}
+
+
+def pointwise(
+    name: str,
+    fn: KernelFunction,
+    operands: tuple[Operand, ...],
+    types: tuple[DType, ...],
+    result: DType,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Apply `fn` to every element of the broadcast operands.
+
+    Parameters
+    ----------
+    name
+        Operator, for errors and recorders.
+    fn
+        Device function of one to three values.
+    operands
+        At least one tensor; Python scalars are converted to the operand's type.
+    types
+        Dtype in which `fn` sees each operand.
+    result
+        Dtype of the result.
+    out
+        Tensor of the broadcast shape and dtype `result` to write into; it may be one of the operands, or overlap
+        them in any way.
+    """
+    key = (fn, result, types, _key(out), *map(_key, operands))
+    entry = _plans.get(key)
+    if entry is None:
+        entry = _plans[key] = _make_plan(name, fn, operands, types, result, out)
+    plan, shape, device = entry
+    if out is None:
+        target = new(shape, result, device)
+    else:
+        target = out
+        check_writable(out, f"nbx.{name}")
+        operands = tuple(separate(o, out) if isinstance(o, Tensor) else o for o in operands)
+    plan.run(target.ptr, *[o.ptr if isinstance(o, Tensor) else o for o in operands])
+    return target

@@ -1,0 +1,116 @@
+"""What elementwise operators share: which dtypes they take, and in which dtype they compute."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from nbxtensor.base.dtypes import ARITHMETIC, DType, bool_, default_float, float32
+from nbxtensor.base.errors import ArgumentError, DTypeError
+from nbxtensor.base.promotion import python_scalar, result_type
+from nbxtensor.compiler.source import KernelFunction
+from nbxtensor.kernel.pointwise import Operand, pointwise
+from nbxtensor.tensor.tensor import Tensor
+
+Category = Literal["numeric", "real", "integer", "integer or bool", "bool", "any"]
+
+_CATEGORIES: dict[Category, tuple[DType, ...]] = {
+    "any": ARITHMETIC,
+    "numeric": tuple(d for d in ARITHMETIC if not d.is_bool),
+    "real": tuple(d for d in ARITHMETIC if d.is_float),
+    "integer": tuple(d for d in ARITHMETIC if d.is_integer),
+    "integer or bool": tuple(d for d in ARITHMETIC if not d.is_float),
+    "bool": (bool_,),
+}
+
+
+def compute_type(dtype: DType) -> DType:
+    """The dtype in which kernels see elements of `dtype`: 16-bit floats are widened, for one rounding at the end."""
+    return float32 if dtype.is_float and dtype.itemsize < 4 else dtype
+
+
+def check_dtype(name: str, dtype: DType, allowed: Iterable[DType], mend: str = "convert with astype") -> None:
+    """Raise unless `dtype` is among `allowed`."""
+    if dtype not in allowed:
+        raise DTypeError(
+            f"nbx.{name}", "dtype not supported", got=dtype.name, allowed=(d.name for d in allowed), mend=mend
+        )
+
+
+def check_tensor(name: str, value: object) -> Tensor:
+    """`value`, which must be a tensor."""
+    if not isinstance(value, Tensor):
+        raise ArgumentError(
+            f"nbx.{name}", "not a tensor", got=type(value).__name__, allowed="Tensor", mend="convert with nbx.asarray"
+        )
+    return value
+
+
+def weak(name: str, scalar: object, dtype: DType) -> int | float:
+    """A Python scalar as an element of `dtype`: floats are rounded to it once, here."""
+    value = python_scalar(scalar)
+    if value is None:
+        raise ArgumentError(f"nbx.{name}", "not a tensor or a scalar", got=type(scalar).__name__)
+    if dtype.is_float and dtype.itemsize < 4:
+        return float(dtype.numpy.type(value))
+    return float(value) if dtype.is_float else int(value)
+
+
+def unary(
+    name: str, fn: KernelFunction, x: Tensor, out: Tensor | None, category: Category, result: DType | None = None
+) -> Tensor:
+    """An elementwise function of one tensor that computes in the tensor's own kind of number."""
+    check_tensor(name, x)
+    dtype = x.dtype
+    check_dtype(name, dtype, _CATEGORIES[category])
+    return pointwise(name, fn, (x,), (compute_type(dtype),), result or dtype, out)
+
+
+def check_float32_math(name: str, dtype: DType) -> None:
+    """Raise for a dtype whose mathematics float32 cannot carry."""
+    if dtype.is_float and (dtype.itemsize > 4 or dtype.storage_only):
+        check_dtype(name, dtype, tuple(d for d in ARITHMETIC if not d.is_float or d.itemsize <= 4))
+
+
+def float_unary(name: str, fn: KernelFunction, x: Tensor, out: Tensor | None) -> Tensor:
+    """A mathematical function of one tensor, computed in float32; integers and bool give float32."""
+    check_tensor(name, x)
+    check_float32_math(name, x.dtype)
+    dtype = x.dtype if x.dtype.is_float else default_float
+    return pointwise(name, fn, (x,), (float32,), dtype, out)
+
+
+def operands(name: str, a: Operand, b: Operand, category: Category) -> tuple[Operand, Operand, DType]:
+    """Both operands of a binary function and the dtype they promote to."""
+    function = f"nbx.{name}"
+    if isinstance(a, Tensor):
+        if isinstance(b, Tensor):
+            dtype = a.dtype if a.dtype is b.dtype else result_type(a.dtype, b.dtype, function=function)
+        elif python_scalar(b) is not None:
+            dtype = result_type(a.dtype, b, function=function)
+            b = weak(name, b, dtype)
+        else:
+            check_tensor(name, b)
+            dtype = a.dtype
+    else:
+        check_tensor(name, b)
+        assert isinstance(b, Tensor)
+        if python_scalar(a) is None:
+            check_tensor(name, a)
+        dtype = result_type(a, b.dtype, function=function)
+        a = weak(name, a, dtype)
+    check_dtype(name, dtype, _CATEGORIES[category])
+    return a, b, dtype
+
+
+def binary(
+    name: str,
+    fn: KernelFunction,
+    a: Operand,
+    b: Operand,
+    out: Tensor | None,
+    category: Category,
+    result: DType | None = None,
+) -> Tensor:
+    """An elementwise function of two operands in their common dtype; `result` if the result has another."""
+    a, b, dtype = operands(name, a, b, category)
+    compute = compute_type(dtype)
+    return pointwise(name, fn, (a, b), (compute, compute), result or dtype, out)
