@@ -28,6 +28,48 @@ if TYPE_CHECKING:
     from nbxtensor.base.dtypes import uint32 as uint32
     from nbxtensor.base.dtypes import uint64 as uint64
     from nbxtensor.device.registry import discover as discover
+    from nbxtensor.ops.arithmetic import abs as abs
+    from nbxtensor.ops.arithmetic import add as add
+    from nbxtensor.ops.arithmetic import ceil as ceil
+    from nbxtensor.ops.arithmetic import floor as floor
+    from nbxtensor.ops.arithmetic import floor_divide as floor_divide
+    from nbxtensor.ops.arithmetic import isfinite as isfinite
+    from nbxtensor.ops.arithmetic import isinf as isinf
+    from nbxtensor.ops.arithmetic import isnan as isnan
+    from nbxtensor.ops.arithmetic import maximum as maximum
+    from nbxtensor.ops.arithmetic import minimum as minimum
+    from nbxtensor.ops.arithmetic import multiply as multiply
+    from nbxtensor.ops.arithmetic import negative as negative
+    from nbxtensor.ops.arithmetic import positive as positive
+    from nbxtensor.ops.arithmetic import remainder as remainder
+    from nbxtensor.ops.arithmetic import round as round
+    from nbxtensor.ops.arithmetic import sign as sign
+    from nbxtensor.ops.arithmetic import square as square
+    from nbxtensor.ops.arithmetic import subtract as subtract
+    from nbxtensor.ops.arithmetic import trunc as trunc
+    from nbxtensor.ops.comparison import bitwise_and as bitwise_and
+    from nbxtensor.ops.comparison import bitwise_invert as bitwise_invert
+    from nbxtensor.ops.comparison import bitwise_left_shift as bitwise_left_shift
+    from nbxtensor.ops.comparison import bitwise_or as bitwise_or
+    from nbxtensor.ops.comparison import bitwise_right_shift as bitwise_right_shift
+    from nbxtensor.ops.comparison import bitwise_xor as bitwise_xor
+    from nbxtensor.ops.comparison import equal as equal
+    from nbxtensor.ops.comparison import greater as greater
+    from nbxtensor.ops.comparison import greater_equal as greater_equal
+    from nbxtensor.ops.comparison import less as less
+    from nbxtensor.ops.comparison import less_equal as less_equal
+    from nbxtensor.ops.comparison import logical_and as logical_and
+    from nbxtensor.ops.comparison import logical_not as logical_not
+    from nbxtensor.ops.comparison import logical_or as logical_or
+    from nbxtensor.ops.comparison import logical_xor as logical_xor
+    from nbxtensor.ops.comparison import not_equal as not_equal
+    from nbxtensor.ops.copy import astype as astype
+    from nbxtensor.ops.copy import clip as clip
+    from nbxtensor.ops.copy import copy as copy
+    from nbxtensor.ops.copy import where as where
+    from nbxtensor.ops.divide import divide as divide
+    from nbxtensor.ops.divide import reciprocal as reciprocal
+    from nbxtensor.ops.sqrt import sqrt as sqrt
     from nbxtensor.tensor.create import asarray as asarray
     from nbxtensor.tensor.create import from_dlpack as from_dlpack
     from nbxtensor.tensor.create import from_numpy as from_numpy
@@ -61,6 +103,17 @@ _PUBLIC = {
         "float8_e4m3fn float8_e5m2"
     ),
     "nbxtensor.device.registry": "discover",
+    "nbxtensor.ops.arithmetic": (
+        "abs add ceil floor floor_divide isfinite isinf isnan maximum minimum multiply negative positive "
+        "remainder round sign square subtract trunc"
+    ),
+    "nbxtensor.ops.comparison": (
+        "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor equal "
+        "greater greater_equal less less_equal logical_and logical_not logical_or logical_xor not_equal"
+    ),
+    "nbxtensor.ops.copy": "astype clip copy where",
+    "nbxtensor.ops.divide": "divide reciprocal",
+    "nbxtensor.ops.sqrt": "sqrt",
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
     "nbxtensor.tensor.defaults": "default_device set_default_device",
     "nbxtensor.tensor.info": "can_cast finfo iinfo isdtype result_type",
