@@ -46,7 +46,7 @@ def remainder(x):
 
 @kernel
 def negative(x):
-    return -(x * 3.0)
+    return 0.0 - x * 3.0  # what `-x` means before Triton 3.8
 
 
 @kernel
