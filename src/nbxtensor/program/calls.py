@@ -112,6 +112,12 @@ class Program:
             needed |= touched
         return tuple(reversed(drops))
 
+    def only(self, outputs: tuple[int, ...]) -> "Program":
+        """The part of the program that makes these outputs; of the inputs, those that it reads."""
+        part = Program((), self.calls, outputs, self.slots).pruned()
+        reads = {s for call in part.calls for s in call.reads}
+        return Program(tuple(i for i in self.inputs if i in reads), part.calls, outputs, self.slots)
+
     def pruned(self) -> "Program":
         """The same program without calls whose results nothing needs; the inputs stay."""
         needed = set(self.outputs)

@@ -119,8 +119,6 @@ STRUCTURAL: dict[str, Callable[..., Array | None]] = {
     "reshape": _reshape,
     "permute_dims": np.transpose,
     "broadcast_to": np.broadcast_to,
-    "squeeze": np.squeeze,
-    "expand_dims": np.expand_dims,
     "slice_view": _slice_view,
     "take": _take,
     "concat": _concat,

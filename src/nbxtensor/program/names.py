@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import nbxtensor.ops  # noqa: F401  (fills the table)
 from nbxtensor.base.errors import ModelError
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor
 
+Ints = tuple[int, ...]
 Slices = tuple[tuple[int | None, int | None, int], ...]
 
 
@@ -15,17 +17,37 @@ def slice_view(x: Tensor, slices: Slices) -> Tensor:
     return x[tuple(slice(*s) for s in slices)]
 
 
-OWN: dict[str, Callable[..., Any]] = {"slice_view": slice_view}
+def reshape(x: Tensor, shape: Ints) -> Tensor:
+    """`x` in another shape: a view where the layout allows it, else a copy."""
+    return x.reshape(shape)
+
+
+def permute_dims(x: Tensor, axes: Ints) -> Tensor:
+    """The view of `x` with its axes in another order."""
+    return x.permute_dims(axes)
+
+
+def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
+    """The view of `x` that repeats it along axes of size 1."""
+    return x.broadcast_to(shape)
+
+
+VIEWS: dict[str, Callable[..., Any]] = {
+    "slice_view": slice_view,
+    "reshape": reshape,
+    "permute_dims": permute_dims,
+    "broadcast_to": broadcast_to,
+}
 
 
 def is_known(name: str) -> bool:
     """Whether a call of `name` can run."""
-    return name in OWN or name in table
+    return name in VIEWS or name in table
 
 
 def function(name: str) -> Callable[..., Any]:
     """The function that a call of `name` runs; `ModelError` if there is none."""
-    found = OWN.get(name) or table.get(name)
+    found = VIEWS.get(name) or table.get(name)
     if found is None:
         raise ModelError("program", f"there is no operator {name}")
     return found

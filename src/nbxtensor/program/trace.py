@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from nbxtensor.base.dtypes import DType, from_numpy_dtype
+from nbxtensor.base.dtypes import DType
+from nbxtensor.base.dtypes import dtype as as_dtype
 from nbxtensor.device.protocol import Device
 from nbxtensor.program.calls import Call, Literal, Operand, Program, Slot
 from nbxtensor.program.host import Array, evaluate
@@ -155,7 +156,7 @@ class Tracer:
             if shared
             else ("array", array.dtype.str, array.shape, sha256(np.ascontiguousarray(array)).digest())
         )
-        dtype = from_numpy_dtype(array.dtype)
+        dtype = as_dtype(array.dtype)
         number = self._interner.number(key, shared)
         return Value(array.shape, dtype, number, array=array, constant=True, shared=shared)
 
