@@ -16,6 +16,9 @@ READY := $(VENV)/.installed
 endif
 BIN := $(dir $(PY))
 
+# The demonstration's models are kept beside the sources, for tests and benchmarks too.
+export NBX_MODELS_DIR ?= $(CURDIR)/.models
+
 # OPENBLAS_CORETYPE slows NumPy where it is set; a benchmark against NumPy runs without it.
 CLEAN_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")' \

@@ -122,6 +122,13 @@ cache_dir: Knob[Path] = Knob(
     "a directory",
     "where compiled kernels are kept",
 )
+models_dir: Knob[Path] = Knob(
+    "NBX_MODELS_DIR",
+    lambda text: Path(text).expanduser(),
+    lambda: cache_dir.get() / "models",
+    "a directory",
+    "where the demonstration's model files are kept",
+)
 cache_bytes: Knob[int] = Knob(
     "NBX_CACHE_BYTES",
     _bytes,

@@ -17,7 +17,7 @@ from nbxtensor.onnx.schema import violation
 from nbxtensor.onnx.specialize import Specialization, needed_nodes, specialize
 from nbxtensor.program import Runner
 from nbxtensor.tensor.defaults import resolve_device
-from nbxtensor.tensor.interchange import from_numpy, to_numpy
+from nbxtensor.tensor.create import from_numpy, to_numpy
 from nbxtensor.tensor.tensor import Tensor
 
 MAX_SPECIALIZATIONS = 64

@@ -18,7 +18,7 @@ from nbxtensor.kernel.launch import Call as Launch
 from nbxtensor.onnx.graph import Array, Graph, Node
 from nbxtensor.onnx.registry import ContentNeeded, Context, Inputs, find
 from nbxtensor.program import Runner, Traced, Tracer, Value
-from nbxtensor.tensor.interchange import from_numpy
+from nbxtensor.tensor.create import from_numpy
 from nbxtensor.tensor.tensor import Tensor
 
 FUNCTION = "nbx.onnx"
