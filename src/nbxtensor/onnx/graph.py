@@ -38,7 +38,9 @@ class Subgraph:
     """Stands for a graph in an attribute (``If``, ``Loop``, ``Scan``)."""
 
 
-Attribute: TypeAlias = "int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Subgraph"
+Attribute: TypeAlias = (
+    "int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Subgraph"
+)
 
 
 @dataclass(frozen=True, slots=True)

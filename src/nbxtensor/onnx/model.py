@@ -10,21 +10,20 @@ import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, DTypeError, ModelError, ShapeError
 from nbxtensor.device.protocol import Device
-from nbxtensor.onnx import nodes, parse
+from nbxtensor.onnx import parse
+from nbxtensor.onnx.check import unsupported
 from nbxtensor.onnx.graph import Array, Graph, Port
-from nbxtensor.onnx.registry import ContentNeeded, missing
-from nbxtensor.onnx.schema import violation
-from nbxtensor.onnx.specialize import Specialization, needed_nodes, specialize
+from nbxtensor.onnx.registry import ContentNeededError
+from nbxtensor.onnx.specialize import Specialization, specialize
 from nbxtensor.program import Runner
-from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.create import from_numpy, to_numpy
+from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.tensor import Tensor
 
+FUNCTION = "nbx.onnx.Model"
 MAX_SPECIALIZATIONS = 64
 MAX_CONTENT = 64
 """Elements of an input whose content may decide shapes."""
-
-assert nodes
 
 Shapes = tuple[tuple[int, ...], ...]
 Key = tuple[Device, Shapes, tuple[bytes, ...]]
@@ -128,7 +127,7 @@ class Model:
                 try:
                     by_name = {p.name: s for p, s in zip(self.inputs, shapes, strict=True)}
                     made = specialize(self._graph, device, by_name, chosen, self._named)
-                except ContentNeeded as needed:
+                except ContentNeededError as needed:
                     self._add_content(needed, dict(zip(self._ports, shapes, strict=True)))
                     continue
                 self._specializations[key] = made
@@ -136,7 +135,7 @@ class Model:
                     self._specializations.popitem(last=False)
                 return made
 
-    def _add_content(self, needed: ContentNeeded, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def _add_content(self, needed: ContentNeededError, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Take the inputs that a shape depends on among those whose content makes a program of its own."""
         for name in needed.roots:
             if self._ports[name].dtype.is_float or int(np.prod(shapes[name])) > MAX_CONTENT or name in self._content:
@@ -169,30 +168,37 @@ class Model:
                     self._runners.popitem(last=False)
             return bound
 
+    def checked(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """`arrays` (arrays or tensors by input), in the model's order, if they are what the model takes.
+
+        Raises as a call of the model does.
+        """
+        if arrays.keys() != self._ports.keys():
+            for name in self._ports:
+                if name not in arrays:
+                    raise ArgumentError(FUNCTION, f"input {name} is missing", allowed=self._ports)
+            unknown = next(name for name in arrays if name not in self._ports)
+            raise ArgumentError(FUNCTION, "there is no such input", got=unknown, allowed=self._ports)
+        ordered: dict[str, Any] = {}
+        for port in self.inputs:
+            value = arrays[port.name]
+            if not isinstance(value, (Tensor, np.ndarray)):
+                value = np.asarray(value, port.dtype.numpy)
+            if value.dtype != (port.dtype if isinstance(value, Tensor) else port.dtype.numpy):
+                raise DTypeError(
+                    FUNCTION, f"input {port.name} has the wrong dtype", got=str(value.dtype), allowed=port.dtype.name
+                )
+            ordered[port.name] = value
+        self._check_shapes({name: value.shape for name, value in ordered.items()})
+        return ordered
+
     def _admit(self, inputs: Mapping[str, Any]) -> tuple[Device, list[Tensor]]:
         """The inputs in the model's order, checked, on one device."""
-        if inputs.keys() != self._ports.keys():
-            for name in self._ports:
-                if name not in inputs:
-                    raise ArgumentError(FUNCTION, f"input {name} is missing", allowed=self._ports)
-            unknown = next(name for name in inputs if name not in self._ports)
-            raise ArgumentError(FUNCTION, "there is no such input", got=unknown, allowed=self._ports)
-        device = next((v.device for v in inputs.values() if isinstance(v, Tensor)), None)
+        values = self.checked(inputs).values()
+        device = next((v.device for v in values if isinstance(v, Tensor)), None)
         if device is None:
             device = resolve_device(self._device)
-        tensors: list[Tensor] = []
-        for port in self.inputs:
-            value = inputs[port.name]
-            if not isinstance(value, Tensor):
-                array = np.asarray(value, None if isinstance(value, np.ndarray) else port.dtype.numpy)
-                if array.dtype != port.dtype.numpy:
-                    _wrong_dtype(port, str(array.dtype))
-                value = from_numpy(np.ascontiguousarray(array).reshape(array.shape), device)
-            if value.dtype is not port.dtype:
-                _wrong_dtype(port, value.dtype.name)
-            tensors.append(value)
-        self._check_shapes({p.name: t.shape for p, t in zip(self.inputs, tensors, strict=True)})
-        return device, tensors
+        return device, [v if isinstance(v, Tensor) else from_numpy(v, device) for v in values]
 
     def _check_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         sizes: dict[str, tuple[str, int]] = {}
@@ -206,30 +212,15 @@ class Model:
                 raise ShapeError(FUNCTION, f"input {name} has the wrong rank", got=str(tuple(shape)), allowed=str(port))
             for dim, n in zip(port.shape, shape, strict=True):
                 if isinstance(dim, int) and dim != n:
-                    raise ShapeError(FUNCTION, f"input {name} has the wrong shape", got=str(tuple(shape)), allowed=str(port))
+                    raise ShapeError(
+                        FUNCTION, f"input {name} has the wrong shape", got=str(tuple(shape)), allowed=str(port)
+                    )
                 if isinstance(dim, str):
                     other, size = sizes.setdefault(dim, (name, n))
                     if size != n:
                         raise ShapeError(
                             FUNCTION, f"inputs {other} and {name} do not agree on {dim}", got=f"{size} and {n}"
                         )
-
-
-FUNCTION = "nbx.onnx.Model"
-
-
-def _wrong_dtype(port: Port, got: str) -> None:
-    raise DTypeError(FUNCTION, f"input {port.name} has the wrong dtype", got=got, allowed=port.dtype.name)
-
-
-def unsupported(graph: Graph) -> list[str]:
-    """One line per node that cannot run here."""
-    lines: list[str] = []
-    for node in needed_nodes(graph):
-        reason = missing(node, graph.opset) or violation(node, graph.opset)
-        if reason:
-            lines.append(f"{node}: {reason}")
-    return lines
 
 
 def load(source: str | Path | bytes, device: str | Device | None = None) -> Model:

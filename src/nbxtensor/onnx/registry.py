@@ -18,7 +18,7 @@ Function = Callable[["Context", Node, Inputs], Results]
 LATEST = 10_000
 
 
-class ContentNeeded(Exception):
+class ContentNeededError(Exception):
     """A node needs the content of a value that is known only when the model runs."""
 
     def __init__(self, roots: frozenset[str], what: str) -> None:
@@ -46,7 +46,7 @@ class Context:
     def array(self, value: Value, what: str) -> Array:
         """The content of `value`, which must be known before anything runs."""
         if value.array is None:
-            raise ContentNeeded(value.roots, what)
+            raise ContentNeededError(value.roots, what)
         return value.array
 
     def ints(self, value: Value, what: str) -> list[int]:
@@ -129,7 +129,9 @@ def register(op: str, function: Function, since: int, until: int, uses: tuple[st
     entries.append(Handler(op, since, until, uses, function))
 
 
-def handles(op: str, since: int = 1, until: int = LATEST, *, uses: Sequence[str] = ()) -> Callable[[Function], Function]:
+def handles(
+    op: str, since: int = 1, until: int = LATEST, *, uses: Sequence[str] = ()
+) -> Callable[[Function], Function]:
     """Decorator: the function handles `op` in versions `since` to `until`."""
 
     def enter(function: Function) -> Function:

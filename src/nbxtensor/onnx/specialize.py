@@ -16,7 +16,7 @@ from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Call as Launch
 from nbxtensor.onnx.graph import Array, Graph, Node
-from nbxtensor.onnx.registry import ContentNeeded, Context, Inputs, find
+from nbxtensor.onnx.registry import ContentNeededError, Context, Inputs, find
 from nbxtensor.program import Runner, Traced, Tracer, Value
 from nbxtensor.tensor.create import from_numpy
 from nbxtensor.tensor.tensor import Tensor
@@ -95,7 +95,7 @@ def specialize(
 
     Raises
     ------
-    ContentNeeded
+    ContentNeededError
         A shape depends on the content of inputs whose content is not given.
     ModelError
         A node does not fit its inputs.
@@ -135,7 +135,7 @@ def _apply(context: Context, node: Node, inputs: Inputs) -> list[Value | None]:
         raise ModelError(FUNCTION, f"{node} is not supported")
     try:
         results = handler.function(context, node, inputs)
-    except ContentNeeded as needed:
+    except ContentNeededError as needed:
         if needed.roots:
             raise
         raise ModelError(FUNCTION, f"{node}: {needed.what} cannot be known before the model runs") from needed

@@ -1,4 +1,4 @@
-"""Constants of a model file -> NumPy arrays. Sizes are checked against the bytes that are there before anything is made."""
+"""Constants of a model file -> NumPy arrays; sizes are checked against the bytes there before anything is made."""
 
 from math import prod
 from pathlib import Path
@@ -120,7 +120,9 @@ def to_array(proto: Any, where: str, folder: Path | None) -> Array:
         return _from_values(values, dtype, where).reshape(shape)
     if len(raw) != expected:
         raise ModelError(
-            "nbx.onnx.load", f"{where} of shape {shape} and {dtype.name} needs {expected} bytes", got=f"{len(raw)} bytes"
+            "nbx.onnx.load",
+            f"{where} of shape {shape} and {dtype.name} needs {expected} bytes",
+            got=f"{len(raw)} bytes",
         )
     if dtype.is_bool:
         return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)

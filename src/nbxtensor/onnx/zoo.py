@@ -168,7 +168,9 @@ def _pip() -> list[str]:
         return [sys.executable, "-m", "pip"]
     found = shutil.which("pip") or shutil.which("pip3")
     if found is None:
-        raise MissingDependencyError(FUNCTION, "pip is missing", mend="install it, or set NBX_MODELS_DIR to a filled folder")
+        raise MissingDependencyError(
+            FUNCTION, "pip is missing", mend="install it, or set NBX_MODELS_DIR to a filled folder"
+        )
     return [found]
 
 

@@ -21,8 +21,8 @@ from nbxtensor.program.names import function
 from nbxtensor.tensor.tensor import Tensor, empty
 
 SCALAR_OPERANDS = frozenset(
-    ("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "minimum", "maximum")
-    + ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where")
+    "add subtract multiply divide floor_divide remainder pow minimum maximum equal not_equal less less_equal greater "
+    "greater_equal where".split()
 )
 """Operators that take a Python scalar in place of a known value of one element."""
 

@@ -19,7 +19,11 @@ def _wrapped(context: Context, indices: Value, n: int) -> Value:
         array = indices.array
         if array.size and (array.min() < -n or array.max() >= n):
             raise ModelError("onnx", f"an index is out of range for {n} elements")
-        return indices if not array.size or array.min() >= 0 else context.known(np.where(array < 0, array + n, array), dtypes.int64)
+        return (
+            indices
+            if not array.size or array.min() >= 0
+            else context.known(np.where(array < 0, array + n, array), dtypes.int64)
+        )
     below = context.call("less", indices, context.known(0, dtypes.int64))
     return context.call("where", below, context.call("add", indices, context.known(n, dtypes.int64)), indices)
 

@@ -60,7 +60,9 @@ def batch_normalization(context: Context, node: Node, inputs: Inputs) -> Results
         raise ModelError("onnx", "BatchNormalization in training mode or per element is not supported")
     if x.ndim < 2 or any(v.shape != (x.shape[1],) for v in (scale, bias, mean, variance)):
         raise ModelError("onnx", f"BatchNormalization needs one value per channel of {x.shape}")
-    spread = context.call("sqrt", context.call("add", variance, context.known(node.float("epsilon", 1e-5), variance.dtype)))
+    spread = context.call(
+        "sqrt", context.call("add", variance, context.known(node.float("epsilon", 1e-5), variance.dtype))
+    )
     factor = context.call("divide", context.cast(scale, spread.dtype), spread)
     shift = context.call("subtract", context.cast(bias, spread.dtype), context.call("multiply", mean, factor))
     factor, shift = (context.cast(_per_channel(context, v, x.ndim), x.dtype) for v in (factor, shift))
