@@ -2,7 +2,7 @@
 
 import click
 
-from nbxtensor.onnx import zoo
+from nbxtensor.onnx.zoo import files
 
 
 @click.group()
@@ -13,15 +13,15 @@ def command() -> None:
 @command.command()
 def fetch() -> None:
     """Download what is missing, check everything, and print the paths."""
-    for path in zoo.fetch_all(lambda text: click.echo(text, err=True)):
+    for path in files.fetch_all(lambda text: click.echo(text, err=True)):
         click.echo(str(path))
 
 
 @command.command(name="list")
 def show() -> None:
     """Print the files, the packages they come from, and whether they are here."""
-    for package in zoo.PACKAGES:
+    for package in files.PACKAGES:
         for name, digest in package.files.values():
-            state = "present" if zoo.is_present(name) else "missing"
+            state = "present" if files.is_present(name) else "missing"
             click.echo(f"{state}  {name:24} {package.requirement:28} sha256 {digest}")
-    click.echo(f"in {zoo.models_dir()}")
+    click.echo(f"in {files.models_dir()}")

@@ -21,7 +21,7 @@ from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.tensor import Tensor
 
 FUNCTION = "nbxtensor run"
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def parse_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def read_array(name: str, path: str) -> Array:
     except OSError as error:
         raise ArgumentError(FUNCTION, f"cannot read {path} for input {name}", got=error.strerror) from error
     except (ValueError, EOFError, MemoryError) as error:
-        raise ArgumentError(FUNCTION, f"{path} is not an .npy file that can be read", got=str(error)) from error
+        raise ArgumentError(FUNCTION, f"{path} is not an .npy file of numbers, or it is damaged") from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise ArgumentError(FUNCTION, f"{path} holds several arrays", allowed="an .npy file")

@@ -9,7 +9,7 @@ import numpy as np
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ModelError
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Dim = int | str | None
 
 
@@ -38,9 +38,7 @@ class Subgraph:
     """Stands for a graph in an attribute (``If``, ``Loop``, ``Scan``)."""
 
 
-Attribute: TypeAlias = (
-    "int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Subgraph"
-)
+Attribute: TypeAlias = "int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Subgraph"
 
 
 @dataclass(frozen=True, slots=True)

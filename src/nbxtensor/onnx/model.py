@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nbxtensor.base.dtypes import of_numpy
 from nbxtensor.base.errors import ArgumentError, DTypeError, ModelError, ShapeError
 from nbxtensor.device.protocol import Device
 from nbxtensor.onnx import parse
@@ -181,12 +182,15 @@ class Model:
             raise ArgumentError(FUNCTION, "there is no such input", got=unknown, allowed=self._ports)
         ordered: dict[str, Any] = {}
         for port in self.inputs:
-            value = arrays[port.name]
-            if not isinstance(value, (Tensor, np.ndarray)):
-                value = np.asarray(value, port.dtype.numpy)
-            if value.dtype != (port.dtype if isinstance(value, Tensor) else port.dtype.numpy):
+            value: Any = arrays[port.name]
+            if isinstance(value, Tensor):
+                got = value.dtype
+            else:
+                value = np.asarray(value, None if isinstance(value, np.ndarray) else port.dtype.numpy)
+                got = of_numpy(value.dtype)
+            if got is not port.dtype:
                 raise DTypeError(
-                    FUNCTION, f"input {port.name} has the wrong dtype", got=str(value.dtype), allowed=port.dtype.name
+                    FUNCTION, f"input {port.name} has the wrong dtype", got=str(got), allowed=port.dtype.name
                 )
             ordered[port.name] = value
         self._check_shapes({name: value.shape for name, value in ordered.items()})

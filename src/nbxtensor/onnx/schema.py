@@ -21,12 +21,14 @@ def _schema(op: str, opset: int) -> Any:
 def _fits(value: Attribute, kind: str) -> bool:
     if isinstance(value, tuple):
         element = {"INTS": int, "FLOATS": float, "STRINGS": str}.get(kind)
-        return element is not None and all(isinstance(v, element) for v in value)
+        return element is not None and all(type(v) is element for v in value)
     if isinstance(value, np.ndarray):
         return kind == "TENSOR"
     if isinstance(value, Subgraph):
         return kind not in ("INT", "FLOAT", "STRING", "TENSOR", "INTS", "FLOATS", "STRINGS")
-    return type(value) is {"INT": int, "FLOAT": float, "STRING": str}.get(kind)
+    if isinstance(value, str):
+        return kind == "STRING"
+    return kind == ("INT" if isinstance(value, int) else "FLOAT")
 
 
 def violation(node: Node, opset: int) -> str:

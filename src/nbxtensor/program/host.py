@@ -7,7 +7,7 @@ operator has no twin; the call then runs on the device like any other.
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -132,7 +132,8 @@ def evaluate(op: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Ar
 
     What NumPy raises on operands that do not fit is passed on.
     """
-    arrays = [a for o in operands for a in (o if isinstance(o, list) else (o,)) if isinstance(a, np.ndarray)]
+    flat: list[Any] = [a for o in operands for a in (cast("list[Any]", o) if isinstance(o, list) else [o])]
+    arrays: list[Array] = [a for a in flat if isinstance(a, np.ndarray)]
     floats = any(a.dtype.kind not in "biu" for a in arrays)
     twin = STRUCTURAL.get(op)
     if twin is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import nbxtensor.ops  # noqa: F401  (fills the table)
+from nbxtensor import ops
 from nbxtensor.base.errors import ModelError
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor
@@ -32,6 +32,7 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     return x.broadcast_to(shape)
 
 
+assert ops  # imported because it fills the table
 VIEWS: dict[str, Callable[..., Any]] = {
     "slice_view": slice_view,
     "reshape": reshape,

@@ -5,12 +5,10 @@ result. Small known values are computed on the host instead. Calls on constants 
 Equal calls are made once: operators are pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
-
-import numpy as np
 
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.dtypes import dtype as as_dtype
@@ -21,8 +19,10 @@ from nbxtensor.program.names import function
 from nbxtensor.tensor.tensor import Tensor, empty
 
 SCALAR_OPERANDS = frozenset(
-    "add subtract multiply divide floor_divide remainder pow minimum maximum equal not_equal less less_equal greater "
-    "greater_equal where".split()
+    (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "minimum", "maximum"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where"),
+    )
 )
 """Operators that take a Python scalar in place of a known value of one element."""
 
@@ -152,9 +152,7 @@ class Tracer:
         """A known value; `name` identifies it among the traces of a model."""
         shared = name is not None
         key = (
-            ("constant", name)
-            if shared
-            else ("array", array.dtype.str, array.shape, sha256(np.ascontiguousarray(array)).digest())
+            ("constant", name) if shared else ("array", array.dtype.str, array.shape, sha256(array.tobytes()).digest())
         )
         dtype = as_dtype(array.dtype)
         number = self._interner.number(key, shared)
@@ -195,9 +193,8 @@ class Tracer:
     ) -> list[Value]:
         placed = tuple(self._operand(o) for o in operands)
         before = len(self._recorded)
-        run = cast(Callable[..., Any], function(op))
-        result: Any = run(*[_tensor_of(o) for o in operands], **attributes)
-        tensors: list[Tensor] = list(result) if isinstance(result, (tuple, list)) else [result]
+        result: Any = function(op)(*[_tensor_of(o) for o in operands], **attributes)
+        tensors: list[Tensor] = [result] if isinstance(result, Tensor) else list(result)
         roots = frozenset[str]().union(*(v.roots for o in operands for v in _values_of(o)))
         results: list[Value] = []
         for i, tensor in enumerate(tensors):
@@ -279,7 +276,7 @@ def _buffer(value: Value) -> object:
 def _values_of(operand: CallOperand) -> list[Value]:
     if isinstance(operand, Value):
         return [operand]
-    return list(cast(list[Value], operand)) if isinstance(operand, list) else []
+    return list(operand) if isinstance(operand, list) else []
 
 
 def _array_of(operand: CallOperand) -> Any:

@@ -1,0 +1,1 @@
+"""Known models: their files, and what is around them (bytes of a file, tokens of a sentence)."""
