@@ -33,6 +33,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "remainder": FLOATS + INTS,
     "floor_divide": FLOATS + INTS,
     "int_pow": INTS,
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos"), ("fp32",)),
 }
 BINARY = {"copy_sign", "maximum", "minimum", "fmod", "quotient", "remainder", "floor_divide", "int_pow"}
 CASTS = {"cast", "float_to_int"}

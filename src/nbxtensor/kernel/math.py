@@ -17,6 +17,8 @@ from nbxtensor.kernel.math_bits import (
     sign,
 )
 from nbxtensor.kernel.math_cast import cast, f64_to_f32_odd, float_to_int, int_to_f32_sticky
+from nbxtensor.kernel.math_exp import exp, exp2, expm1
+from nbxtensor.kernel.math_log import log, log1p, log2
 from nbxtensor.kernel.math_round import (
     ceil,
     floor,
@@ -28,12 +30,17 @@ from nbxtensor.kernel.math_round import (
     round_even,
     trunc,
 )
+from nbxtensor.kernel.math_trig import cos, sin
 
 __all__ = [
     "bits_of",
     "cast",
     "ceil",
     "copy_sign",
+    "cos",
+    "exp",
+    "exp2",
+    "expm1",
     "f64_to_f32_odd",
     "float_to_int",
     "floor",
@@ -44,6 +51,9 @@ __all__ = [
     "is_finite",
     "is_inf",
     "is_nan",
+    "log",
+    "log1p",
+    "log2",
     "magnitude",
     "maximum",
     "minimum",
@@ -52,5 +62,6 @@ __all__ = [
     "remainder",
     "round_even",
     "sign",
+    "sin",
     "trunc",
 ]

@@ -1,0 +1,92 @@
+"""exp, exp2 and expm1 of fp32, and the pieces that the sigmoid family shares.
+
+Reduction: `t = fma(x, log2(e), 1.5 * 2^23)` rounds the multiple n of ln 2 to an integer, in the low bits of t. What is
+left, r, lies within ln(2) / 2, and `e = r + r^2 * q(r)` is exp(r) - 1. The factor 2^n is built from the bits of t in two
+halves, so that results overflow to infinity and round to subnormals by themselves. Clamps let NaN pass.
+"""
+
+from nbxtensor.compiler.source import kernel, tl
+
+ROUND = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+LOG2E = 1.442695
+MINUS_LN2_HI = -0.6931472
+MINUS_LN2_LO = 1.9046542e-09
+LN2_HI = 0.6931472
+LN2_LO = -1.9046542e-09
+
+
+@kernel
+def clamp_low(x, low):
+    """The larger of x and a constant other than zero; NaN passes."""
+    return tl.maximum(x, low, propagate_nan=tl.PropagateNan.ALL)
+
+
+@kernel
+def clamp_high(x, high):
+    """The smaller of x and a constant other than zero; NaN passes."""
+    return tl.minimum(x, high, propagate_nan=tl.PropagateNan.ALL)
+
+
+@kernel
+def exp_split(x):
+    """For \\|x\\| < 2^20: t, whose low bits hold n = round(x / ln 2), and r = x - n * ln 2."""
+    t = tl.fma(x, LOG2E, ROUND)
+    n = t - ROUND
+    r = tl.fma(n, MINUS_LN2_HI, x)
+    return t, tl.fma(n, MINUS_LN2_LO, r)
+
+
+@kernel
+def exp_tail(r):
+    """exp(r) - 1 for \\|r\\| <= ln(2) / 2, within 2^-28 of the result's size before rounding."""
+    q = tl.fma(r, 0.0013926362, 0.008368633)
+    q = tl.fma(q, r, 0.041666575)
+    q = tl.fma(q, r, 0.16666521)
+    q = tl.fma(q, r, 0.5)
+    return tl.fma(r * r, q, r)
+
+
+@kernel
+def power_halves(t):
+    """2^(n >> 1) and 2^(n - (n >> 1)), their product 2^n, for the n in the low bits of t (\\|n\\| <= 252)."""
+    bits = t.to(tl.int32, bitcast=True)
+    half = bits >> 1
+    first = (half << 23) + 0x3F800000
+    second = ((bits - half) << 23) + 0x3F800000
+    return first.to(tl.float32, bitcast=True), second.to(tl.float32, bitcast=True)
+
+
+@kernel
+def exp(x):
+    """e^x of fp32."""
+    t, r = exp_split(clamp_high(clamp_low(x, -104.0), 89.0))
+    e = exp_tail(r)
+    first, second = power_halves(t)
+    return tl.fma(e, first, first) * second
+
+
+@kernel
+def exp2(x):
+    """2^x of fp32."""
+    x = clamp_high(clamp_low(x, -151.0), 129.0)
+    t = x + ROUND
+    r = x - (t - ROUND)
+    q = tl.fma(r, 0.0001544612, 0.0013390139)
+    q = tl.fma(q, r, 0.009618104)
+    q = tl.fma(q, r, 0.05550362)
+    q = tl.fma(q, r, 0.2402265)
+    q = tl.fma(q, r, LN2_LO)
+    e = tl.fma(r, LN2_HI, q * r)
+    first, second = power_halves(t)
+    return tl.fma(e, first, first) * second
+
+
+@kernel
+def expm1(x):
+    """e^x - 1 of fp32."""
+    t, r = exp_split(clamp_high(clamp_low(x, -25.0), 89.0))
+    e = exp_tail(r)
+    # Half of 2^n, which stays finite for n = 128; doubling at the end is exact.
+    half = ((t.to(tl.int32, bitcast=True) << 23) + 0x3F000000).to(tl.float32, bitcast=True)
+    y = tl.fma(e, half, half - 0.5)
+    return tl.where(t == ROUND, e, y + y)

@@ -1,0 +1,114 @@
+"""sin and cos of fp32, over the whole range.
+
+x = q * pi/2 + r with r within pi / 4; the parity of q chooses between the curves of sine and cosine. Below 2^17, r comes
+from pi/2 in three parts (72 bits). From 2^17 on it comes from the bits of 1 / pi around the exponent of x, by integer
+products (96 bits). That path is entered only by tiles that hold such an element, and its result is selected per element:
+neighbours never show.
+"""
+
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.kernel.math_bits import negate
+
+ROUND = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+TWO_BY_PI = 0.63661975
+# pi / 2 in three parts, each rounded down.
+MINUS_PIO2_1 = -1.570796251296997
+MINUS_PIO2_2 = -7.549789415861596e-08
+MINUS_PIO2_3 = -5.390302529957765e-15
+HUGE = 0x48000000  # bits of 2^17
+INFINITE = 0x7F800000
+
+
+@kernel
+def _reduce(a):
+    """For 0 <= a < 2^17: r = a - q * pi/2, what its rounding left out, and q in the low bits of an integer."""
+    t = tl.fma(a, TWO_BY_PI, ROUND)
+    n = t - ROUND
+    near = tl.fma(n, MINUS_PIO2_1, a)
+    r = tl.fma(n, MINUS_PIO2_2, near)
+    # near - r is exact unless r is small, and there the rest does not count.
+    rest = tl.fma(n, MINUS_PIO2_2, near - r)
+    rest = tl.where(tl.abs(r) < 0.0234375, 0.0, rest)
+    return tl.fma(n, MINUS_PIO2_3, r), rest, t.to(tl.int32, bitcast=True)
+
+
+@kernel
+def _curve(r, rest, quadrant, sign):
+    """sin(quadrant * pi/2 + r + rest), negated where the top bit of `sign` is set."""
+    odd = (quadrant & 1) != 0
+    z = r * r
+    p = tl.fma(z, tl.where(odd, 2.4430668e-05, -0.00019507881), tl.where(odd, -0.0013887301, 0.008332106))
+    p = tl.fma(p, z, tl.where(odd, 0.041666646, -0.16666654))
+    half = z * -0.5
+    low = tl.where(odd, half, tl.fma(half, rest, rest))
+    y = tl.where(odd, 1.0, r) + tl.fma(z * tl.where(odd, z, r), p, low)
+    flip = ((quadrant << 30) ^ sign) & -2147483648
+    return (y.to(tl.int32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
+
+
+@kernel
+def _pick(word, a: tl.constexpr, b: tl.constexpr, c: tl.constexpr, d: tl.constexpr, e: tl.constexpr):
+    """One of five constants by its number."""
+    low = tl.where(word == 0, tl.full(word.shape, a, tl.uint32), tl.full(word.shape, b, tl.uint32))
+    high = tl.where(word == 2, tl.full(word.shape, c, tl.uint32), tl.full(word.shape, d, tl.uint32))
+    return tl.where(word < 2, low, tl.where(word < 4, high, tl.full(word.shape, e, tl.uint32)))
+
+
+@kernel
+def _joined(high, low, shift):
+    """The top word of (high, low) shifted left by 0 to 31, as int64."""
+    return ((high << shift) | ((low >> 1) >> (31 - shift))).to(tl.int64)
+
+
+@kernel
+def _turns(size):
+    """For 2^17 <= x < inf, by its bits: x / (pi / 2) modulo 4, as an integer in units of 2^-62."""
+    m = ((size & 0x7FFFFF) | 0x800000).to(tl.int64)
+    place = (size >> 23) - 118  # of the bit of 1 / pi that gives units, after 32 zeros before its point
+    word = place >> 5
+    shift = (place & 31).to(tl.uint32)
+    w0 = _pick(word, 0x00000000, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770)
+    w1 = _pick(word, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566)
+    w2 = _pick(word, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410)
+    w3 = _pick(word, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0x7F9458EA)
+    first = (m * _joined(w0, w1, shift)) << 32
+    return first + m * _joined(w1, w2, shift) + ((m * _joined(w2, w3, shift)) >> 32)
+
+
+@kernel
+def _angle(part):
+    """part * pi/2 * 2^-64 for an int64 `part`, and what its rounding left out."""
+    high = (part >> 40).to(tl.int32).to(tl.float32)
+    low = (part & 0xFFFFFFFFFF).to(tl.float32)
+    low = tl.fma(low, 8.515304e-20, high * -2.6054017e-15)
+    r = tl.fma(high, 9.362676e-08, low)
+    return r, tl.fma(high, 9.362676e-08, negate(r)) + low
+
+
+@kernel
+def _reduce_all(size):
+    """r, its rest and q as `_reduce`, for all finite a >= 0 given by their bits."""
+    r, rest, quadrant = _reduce(size.to(tl.float32, bitcast=True))
+    huge = (size >= HUGE) & (size < INFINITE)
+    if tl.max(huge.to(tl.int32)) != 0:
+        turns = _turns(size)
+        exact, left = _angle(turns << 2)
+        r = tl.where(huge, exact, r)
+        rest = tl.where(huge, left, rest)
+        quadrant = tl.where(huge, ((turns + 0x2000000000000000) >> 62).to(tl.int32), quadrant)
+    return r, rest, quadrant
+
+
+@kernel
+def sin(x):
+    """Sine of fp32, for all x; +-inf gives NaN."""
+    bits = x.to(tl.int32, bitcast=True)
+    r, rest, quadrant = _reduce_all(bits & 0x7FFFFFFF)
+    return _curve(r, rest, quadrant, bits)
+
+
+@kernel
+def cos(x):
+    """Cosine of fp32, for all x; +-inf gives NaN."""
+    r, rest, quadrant = _reduce_all(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
+    return _curve(r, rest, quadrant + 1, 0)

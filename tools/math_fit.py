@@ -1,0 +1,181 @@
+"""Derives the polynomial coefficients of nbxtensor.kernel.math*: ``python tools/math_fit.py [NAME...]``.
+
+Each fit is a weighted minimax polynomial (Remez exchange in mpmath). Its coefficients are then rounded to float32 one by
+one, from the one that matters most, and the others are fitted again around what is already rounded. Prints the
+coefficients (shortest decimals that give the float32) and the weighted error that is left, as a power of two.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mpmath as mp
+import numpy as np
+
+Real = Callable[[mp.mpf], mp.mpf]
+POINTS = 301  # odd: zero, where a weight may vanish, is no grid point
+
+
+def solve(f: Real, weight: Real, powers: Sequence[int], lo: float, hi: float) -> tuple[list[mp.mpf], mp.mpf]:
+    """Minimax fit of ``sum c_k x^k`` to `f` on [lo, hi]: the coefficients and the largest ``|weight * error|``."""
+    count = len(powers)
+    middle, half = mp.mpf(lo + hi) / 2, mp.mpf(hi - lo) / 2
+    grid = [middle - half * mp.cos(mp.pi * i / POINTS) for i in range(POINTS + 1)]
+    values, weights = [f(x) for x in grid], [weight(x) for x in grid]
+    basis = [[x**k for k in powers] for x in grid]
+    nodes = [round(POINTS * (i + mp.mpf("0.5")) / (count + 1)) for i in range(count + 1)]
+    best: tuple[mp.mpf, list[mp.mpf]] | None = None
+    for _ in range(60):
+        matrix = mp.matrix(count + 1, count + 1)
+        right = mp.matrix(count + 1, 1)
+        for row, node in enumerate(nodes):
+            for column in range(count):
+                matrix[row, column] = basis[node][column] * weights[node]
+            matrix[row, count] = (-1) ** row
+            right[row] = values[node] * weights[node]
+        answer = mp.lu_solve(matrix, right)
+        c = [answer[i] for i in range(count)]
+        error = [w * (v - mp.fdot(c, b)) for w, v, b in zip(weights, values, basis, strict=True)]
+        worst = max(abs(e) for e in error)
+        if best is None or worst < best[0]:
+            best = worst, c
+        moved = exchange(error, count + 1)
+        if len(moved) != count + 1 or moved == nodes:
+            break
+        nodes = moved
+    assert best is not None
+    return best[1], best[0]
+
+
+def exchange(error: list[mp.mpf], count: int) -> list[int]:
+    """Indices of `count` alternating extrema of `error`: the smallest are dropped where there are more."""
+    peaks: list[int] = []
+    for i, e in enumerate(error):
+        if peaks and (error[peaks[-1]] > 0) == (e > 0):
+            if abs(e) > abs(error[peaks[-1]]):
+                peaks[-1] = i
+        else:
+            peaks.append(i)
+    while len(peaks) > count:
+        low = min(range(len(peaks)), key=lambda i: abs(error[peaks[i]]))
+        if low in (0, len(peaks) - 1) or len(peaks) == count + 1:
+            peaks.pop(0 if abs(error[peaks[0]]) < abs(error[peaks[-1]]) else -1)
+        else:
+            other = min((low - 1, low + 1), key=lambda i: abs(error[peaks[i]]))
+            for i in sorted((low, other), reverse=True):
+                peaks.pop(i)
+    return peaks
+
+
+def to_float32(x: mp.mpf) -> mp.mpf:
+    """`x` rounded once to 24 bits."""
+    with mp.workprec(24):
+        return +x
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One polynomial: what it stands for, on which interval, and how errors are weighed."""
+
+    f: Real
+    powers: tuple[int, ...]
+    lo: float
+    hi: float
+    weight: Real = lambda x: mp.mpf(1)
+
+    def run(self) -> tuple[list[mp.mpf], mp.mpf, mp.mpf]:
+        """float32 coefficients, the error with them, and the error before rounding."""
+        fixed: dict[int, mp.mpf] = {}
+        free = list(self.powers)
+        ideal = mp.mpf(0)
+        while free:
+            # What is left is x^low times a polynomial: without that factor the basis stays one that Remez can use.
+            low = free[0]
+            c, error = solve(
+                lambda x: (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items())) / x**low,
+                lambda x: self.weight(x) * abs(x) ** low,
+                [k - low for k in free],
+                self.lo,
+                self.hi,
+            )
+            ideal = ideal or error
+            fixed[free[0]] = to_float32(c[0])
+            free = free[1:]
+        grid = [self.lo + (self.hi - self.lo) * (i + mp.mpf("0.5")) / 2000 for i in range(2000)]
+        left = max(abs(self.weight(x) * (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items()))) for x in grid)
+        return [fixed[k] for k in self.powers], left, ideal
+
+
+def series(f: Real, order: int, count: int) -> Real:
+    """``(f(x) - its terms below x^order) / x^order``, by Taylor terms near zero so that nothing cancels."""
+    terms = mp.taylor(f, 0, order + count)
+
+    def tail(x: mp.mpf) -> mp.mpf:
+        if abs(x) < 0.02:
+            return mp.polyval(terms[order:][::-1], x)
+        return (f(x) - mp.polyval(terms[:order][::-1], x)) / x**order
+
+    return tail
+
+
+def fits() -> dict[str, Fit]:
+    """All polynomials, by the names they have in the sources."""
+    ln2 = mp.log(2)
+    edge = float(ln2 / 2) * 1.0001
+    out: dict[str, Fit] = {}
+    # exp(r) = 1 + r + r^2 * q(r)
+    for degree in (2, 3, 4):
+        out[f"EXP_{degree}"] = Fit(series(mp.exp, 2, 12), tuple(range(degree + 1)), -edge, edge, lambda x: x * x)
+    out["EXP2"] = Fit(
+        series(lambda x: mp.exp(x * ln2), 2, 12), tuple(range(5)), -0.50001, 0.50001, lambda x: x * x
+    )
+    # log(1 + f) = f + f^2 * q(f)
+    for degree in (6, 7, 8):
+        out[f"LOG_{degree}"] = Fit(
+            series(mp.log1p, 2, 14), tuple(range(degree + 1)), -0.293, 0.4143, lambda x: abs(x * x / mp.log1p(x))
+        )
+    out["LOG2"] = Fit(
+        series(lambda x: mp.log1p(x) / ln2, 2, 14), tuple(range(9)), -0.293, 0.4143, lambda x: abs(x * x / mp.log1p(x))
+    )
+    # log(1 + e) = e + e^2 * q(e) for 0 < e <= 1
+    for degree in (5, 6, 7, 8, 9):
+        out[f"SOFTPLUS_{degree}"] = Fit(
+            series(mp.log1p, 2, 14), tuple(range(degree + 1)), 1e-9, 1.00001, lambda x: abs(x * x / mp.log1p(x))
+        )
+    # sin(r) = r + r * z * s(z), z = r^2, up to 1 % beyond pi / 2
+    reach = float((mp.pi / 2 * mp.mpf("1.01")) ** 2)
+    for degree in (2, 3, 4):
+        out[f"SIN_{degree}"] = Fit(
+            sin_curve, tuple(range(degree + 1)), 1e-9, reach, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z))
+        )
+    quarter = float((mp.pi / 4 * mp.mpf("1.01")) ** 2)
+    out["SIN_QUARTER"] = Fit(
+        sin_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z))
+    )
+    # cos(r) = 1 + z * (-1/2 + z * c(z))
+    out["COS_QUARTER"] = Fit(cos_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * z)
+    return out
+
+
+def cos_curve(z: mp.mpf) -> mp.mpf:
+    """(cos(r) - 1 + r^2 / 2) / r^4 as a function of z = r^2."""
+    return mp.fsum((-1) ** k * z ** (k - 2) / mp.factorial(2 * k) for k in range(2, 20))
+
+
+def sin_curve(z: mp.mpf) -> mp.mpf:
+    """(sin(r) - r) / r^3 as a function of z = r^2."""
+    return mp.fsum((-1) ** k * z ** (k - 1) / mp.factorial(2 * k + 1) for k in range(1, 20))
+
+
+def main(names: list[str]) -> None:
+    mp.mp.prec = 160
+    for name, fit in fits().items():
+        if names and name not in names:
+            continue
+        c, left, ideal = fit.run()
+        print(f"{name} = ({', '.join(str(np.float32(float(v))) for v in c)})")
+        print(f"  # error 2^{float(mp.log(left, 2)):.2f}, before rounding 2^{float(mp.log(ideal, 2)):.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
