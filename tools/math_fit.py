@@ -1,7 +1,7 @@
 """Derives the polynomial coefficients of nbxtensor.kernel.math*: ``python tools/math_fit.py [NAME...]``.
 
-Each fit is a weighted minimax polynomial (Remez exchange in mpmath). Its coefficients are then rounded to float32 one by
-one, from the one that matters most, and the others are fitted again around what is already rounded. Prints the
+Each fit is a weighted minimax polynomial (Remez exchange in mpmath). Its coefficients are then rounded to float32 one
+by one, from the one that matters most, and the others are fitted again around what is already rounded. Prints the
 coefficients (shortest decimals that give the float32) and the weighted error that is left, as a power of two.
 """
 
@@ -89,21 +89,25 @@ class Fit:
         free = list(self.powers)
         ideal = mp.mpf(0)
         while free:
-            # What is left is x^low times a polynomial: without that factor the basis stays one that Remez can use.
-            low = free[0]
-            c, error = solve(
-                lambda x: (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items())) / x**low,
-                lambda x: self.weight(x) * abs(x) ** low,
-                [k - low for k in free],
-                self.lo,
-                self.hi,
-            )
+            c, error = self.rest(fixed, free)
             ideal = ideal or error
             fixed[free[0]] = to_float32(c[0])
             free = free[1:]
-        grid = [self.lo + (self.hi - self.lo) * (i + mp.mpf("0.5")) / 2000 for i in range(2000)]
+        grid = [mp.mpf(self.lo) + (self.hi - self.lo) * (i + mp.mpf("0.5")) / 2000 for i in range(2000)]
         left = max(abs(self.weight(x) * (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items()))) for x in grid)
         return [fixed[k] for k in self.powers], left, ideal
+
+    def rest(self, fixed: dict[int, mp.mpf], free: list[int]) -> tuple[list[mp.mpf], mp.mpf]:
+        """Fit of the terms `free` to what the terms `fixed` leave."""
+        # That is x^low times a polynomial: without the factor the basis stays one that Remez can use.
+        low = free[0]
+        return solve(
+            lambda x: (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items())) / x**low,
+            lambda x: self.weight(x) * abs(x) ** low,
+            [k - low for k in free],
+            self.lo,
+            self.hi,
+        )
 
 
 def series(f: Real, order: int, count: int) -> Real:
@@ -126,9 +130,7 @@ def fits() -> dict[str, Fit]:
     # exp(r) = 1 + r + r^2 * q(r)
     for degree in (2, 3, 4):
         out[f"EXP_{degree}"] = Fit(series(mp.exp, 2, 12), tuple(range(degree + 1)), -edge, edge, lambda x: x * x)
-    out["EXP2"] = Fit(
-        series(lambda x: mp.exp(x * ln2), 2, 12), tuple(range(5)), -0.50001, 0.50001, lambda x: x * x
-    )
+    out["EXP2"] = Fit(series(lambda x: mp.exp(x * ln2), 2, 12), tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)
     # log(1 + f) = f + f^2 * q(f)
     for degree in (6, 7, 8):
         out[f"LOG_{degree}"] = Fit(
@@ -149,9 +151,7 @@ def fits() -> dict[str, Fit]:
             sin_curve, tuple(range(degree + 1)), 1e-9, reach, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z))
         )
     quarter = float((mp.pi / 4 * mp.mpf("1.01")) ** 2)
-    out["SIN_QUARTER"] = Fit(
-        sin_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z))
-    )
+    out["SIN_QUARTER"] = Fit(sin_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)))
     # cos(r) = 1 + z * (-1/2 + z * c(z))
     out["COS_QUARTER"] = Fit(cos_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * z)
     return out

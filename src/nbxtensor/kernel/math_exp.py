@@ -1,8 +1,8 @@
 """exp, exp2 and expm1 of fp32, and the pieces that the sigmoid family shares.
 
-Reduction: `t = fma(x, log2(e), 1.5 * 2^23)` rounds the multiple n of ln 2 to an integer, in the low bits of t. What is
-left, r, lies within ln(2) / 2, and `e = r + r^2 * q(r)` is exp(r) - 1. The factor 2^n is built from the bits of t in two
-halves, so that results overflow to infinity and round to subnormals by themselves. Clamps let NaN pass.
+Reduction: `t = fma(x, log2(e), 1.5 * 2^23)` rounds the multiple n of ln 2 to an integer, in the low bits of t. What
+is left, r, lies within ln(2) / 2, and `e = r + r^2 * q(r)` is exp(r) - 1. The factor 2^n is built from the bits of t
+in two halves, so that results overflow to infinity and round to subnormals by themselves. Clamps let NaN pass.
 """
 
 from nbxtensor.compiler.source import kernel, tl

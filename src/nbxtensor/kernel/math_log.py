@@ -1,7 +1,7 @@
 """log, log2 and log1p of fp32.
 
-x = 2^i * m with m between sqrt(1/2) and sqrt(2), by integer steps; f = m - 1 is exact and log(1 + f) = f + f^2 * q(f). Subnormals
-are scaled up first.
+x = 2^i * m with m between sqrt(1/2) and sqrt(2), by integer steps; f = m - 1 is exact, and
+log(1 + f) = f + f^2 * q(f). Subnormals are scaled up first.
 """
 
 from nbxtensor.compiler.source import kernel, tl

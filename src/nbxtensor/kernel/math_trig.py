@@ -1,9 +1,9 @@
 """sin and cos of fp32, over the whole range.
 
-x = q * pi/2 + r with r within pi / 4; the parity of q chooses between the curves of sine and cosine. Below 2^17, r comes
-from pi/2 in three parts (72 bits). From 2^17 on it comes from the bits of 1 / pi around the exponent of x, by integer
-products (96 bits). That path is entered only by tiles that hold such an element, and its result is selected per element:
-neighbours never show.
+x = q * pi/2 + r with r within pi / 4; the parity of q chooses between the curves of sine and cosine. Below 2^17, r
+comes from pi/2 in three parts (72 bits). From 2^17 on it comes from the bits of 1 / pi around the exponent of x, by
+integer products (96 bits). That path is entered only by tiles that hold such an element, and its result is selected
+per element: neighbours never show.
 """
 
 from nbxtensor.compiler.source import kernel, tl
