@@ -19,7 +19,7 @@ _compiling = threading.RLock()
 
 
 def _compile_cpu(job: Job) -> tuple[bytes, str, Resources]:
-    from nbxtensor.compiler.cpu import compile_ttir  # brings llvmlite
+    from nbxtensor.compiler.cpu.compile import compile_ttir  # brings llvmlite
     from nbxtensor.compiler.ttir import ttir
 
     text = ttir(job.fn, dict(job.signature), dict(job.constants), job.options, job.divisible, locations=True)
