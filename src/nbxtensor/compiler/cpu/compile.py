@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import nbxtensor.compiler.cpu.control
+import nbxtensor.compiler.cpu.dot
 import nbxtensor.compiler.cpu.reduce
-import nbxtensor.compiler.cpu.sequential  # noqa: F401  these three register their emitters
+import nbxtensor.compiler.cpu.sequential  # noqa: F401  these register their emitters
 from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.cpu.builder import Builder
 from nbxtensor.compiler.cpu.ir import Function

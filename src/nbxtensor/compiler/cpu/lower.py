@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from nbxtensor.compiler.cpu.arith import ELEMENTWISE, reject
 from nbxtensor.compiler.cpu.builder import Builder, memory_type
 from nbxtensor.compiler.cpu.expr import Buffer, Environment, Evaluator
-from nbxtensor.compiler.cpu.index import CONST, LANE, Dim, Index, flatten, log2
+from nbxtensor.compiler.cpu.index import CONST, LANE, Dim, Index, flatten, log2, var_dim
 from nbxtensor.compiler.cpu.ir import Block, Function, Op, Type, Value
 from nbxtensor.compiler.cpu.lanes import Number, Pointer, Uniform, int_const
 from nbxtensor.compiler.cpu.memory import FALSE, TRUE
-from nbxtensor.compiler.cpu.nest import Nest, plan
+from nbxtensor.compiler.cpu.nest import Nest, Plan, plan
 from nbxtensor.compiler.cpu.reach import Element, Ends, is_deferred, reachable
 from nbxtensor.compiler.cpu.reach import operands as parts_of
 from nbxtensor.compiler.cpu.schedule import Schedule, full_index, schedule
@@ -136,6 +136,8 @@ class Lowering:
         pointers: Sequence[Value] = (),
         *,
         skip: bool = False,
+        outer: Sequence[tuple[str, int]] = (),
+        layout: Plan | None = None,
     ) -> None:
         """Run `body` for all elements of `shape`.
 
@@ -149,29 +151,38 @@ class Lowering:
             Addresses that are written; they decide along which dimension the lanes run.
         skip
             Whether elements where none of `masks` hold need not be visited at all.
+        outer
+            Counter and size of loops around the nest; their dimensions come before those of `shape`.
+        layout
+            How to walk `shape`, if the caller knows.
         """
-        layout = plan(shape, self.width(shape, values), self.lane_dim(shape, [*pointers, *values]))
+        first = len(outer) + 1
+        if layout is None:
+            layout = plan(shape, self.width(shape, values), self.lane_dim(shape, [*pointers, *values]), first)
         nest = Nest(self.b, layout.lanes)
+        for v, (counter, size) in enumerate(outer):
+            nest.fix(v + 1, counter, size)
+        index = (*(var_dim(v + 1, size) for v, (_, size) in enumerate(outer)), *layout.index)
         ev = Evaluator(self.b, nest, self.env, self.dummy)
-        outer = [
-            nest.open(v + 1, "0", str(layout.extents[v]), layout.steps[v], layout.extents[v])
+        loops = [
+            nest.open(first + v, "0", str(layout.extents[v]), layout.steps[v], layout.extents[v])
             for v in range(len(layout.extents) - 1)
         ]
 
         def step(carried: list[str]) -> list[str]:
-            body(ev, layout.index)
+            body(ev, index)
             return carried
 
         if layout.extents:
-            own = [(m, layout.index) for m in masks]
-            elements = self.masks([(v, layout.index) for v in values])
+            own = [(m, index) for m in masks]
+            elements = self.masks([(v, index) for v in values])
             elements += [e for e in own if e not in elements]
-            line = Line(len(layout.extents), layout.extents[-1], layout.steps[-1], layout.index)
+            line = Line(first + len(layout.extents) - 1, layout.extents[-1], layout.steps[-1], index)
             self.split(ev, line, elements, step, own if skip else None)
         else:
             step([])
             nest.settle()
-        for loop in reversed(outer):
+        for loop in reversed(loops):
             nest.close(loop, "0")
 
     def split(

@@ -140,6 +140,10 @@ class Nest:
         """Note that the current body went on in another block (after a branch)."""
         self.levels[-1] = self.b.cur
 
+    def fix(self, var: int, counter: str, extent: int) -> None:
+        """Make the counter of a loop around the nest a variable of level 0."""
+        self.counters[var], self.steps[var], self.extents[var], self.level_of[var] = counter, 1, extent, 0
+
     # --- indices
 
     def number(self, dim: Dim, elem: str = "i64") -> Number:

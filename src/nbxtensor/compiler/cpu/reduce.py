@@ -1,8 +1,8 @@
 """``tt.reduce``: reductions in a fixed order.
 
 Along the last axis (or where the result has few elements) the axis is cut into vectors of L elements, L fixed by
-the element size alone: lane l combines elements l, l + L, l + 2 L, ... in ascending order, then the lanes are combined, first
-half with second half, until one is left. Along other axes each result combines its elements in ascending order.
+the element size alone: lane l combines elements l, l + L, l + 2 L, ... in ascending order, then the lanes are
+combined, first half with second half, until one is left. Along other axes each result combines its elements in ascending order.
 Reductions over two elements are plain expressions and do not come here.
 """
 
@@ -12,7 +12,7 @@ from nbxtensor.compiler.cpu.builder import Builder, float_literal, llvm_type
 from nbxtensor.compiler.cpu.expr import Evaluator
 from nbxtensor.compiler.cpu.index import CONST, LANE, Dim, Index, flatten, log2
 from nbxtensor.compiler.cpu.ir import Block, Op
-from nbxtensor.compiler.cpu.lanes import Number, Pointer, Uniform, Vector, int_range
+from nbxtensor.compiler.cpu.lanes import Lanes, Number, Pointer, Uniform, Vector, int_range
 from nbxtensor.compiler.cpu.lower import Line, Lowering, handles
 from nbxtensor.compiler.cpu.memory import TRUE
 from nbxtensor.compiler.cpu.nest import Nest, plan
@@ -120,12 +120,7 @@ class Reduction:
         if lanes == 1:
             assert isinstance(value, Uniform)
             return value
-        return Vector(value.elem, self.low_lanes().vector(value, lanes))
-
-    def low_lanes(self):
-        from nbxtensor.compiler.cpu.lanes import Lanes
-
-        return Lanes(self.b)
+        return Vector(value.elem, Lanes(self.b).vector(value, lanes))
 
     def finish(self, nest: Nest, position: Index, totals: list[Vector | Uniform]) -> None:
         """Write one result, or make it a scalar."""
