@@ -217,6 +217,9 @@ class _Parser:
         if args:
             block.args += args
         end = self.block(block)
+        if op.name in ("scf.for", "scf.if") and not (block.ops and block.ops[-1].name == "scf.yield"):
+            block.ops.append(Op("scf.yield", [], [], loc=op.loc))  # not written out where nothing is yielded
+            block.ops[-1].parent = block
         self.scopes.pop()
         return end
 
