@@ -69,6 +69,12 @@ if TYPE_CHECKING:
     from nbxtensor.ops.copy import where as where
     from nbxtensor.ops.divide import divide as divide
     from nbxtensor.ops.divide import reciprocal as reciprocal
+    from nbxtensor.ops.cos import cos as cos
+    from nbxtensor.ops.exp import exp as exp
+    from nbxtensor.ops.expm1 import expm1 as expm1
+    from nbxtensor.ops.log import log as log
+    from nbxtensor.ops.log1p import log1p as log1p
+    from nbxtensor.ops.sin import sin as sin
     from nbxtensor.ops.sqrt import sqrt as sqrt
     from nbxtensor.tensor.create import asarray as asarray
     from nbxtensor.tensor.create import from_dlpack as from_dlpack
@@ -113,6 +119,12 @@ _PUBLIC = {
     ),
     "nbxtensor.ops.copy": "astype clip copy where",
     "nbxtensor.ops.divide": "divide reciprocal",
+    "nbxtensor.ops.cos": "cos",
+    "nbxtensor.ops.exp": "exp",
+    "nbxtensor.ops.expm1": "expm1",
+    "nbxtensor.ops.log": "log",
+    "nbxtensor.ops.log1p": "log1p",
+    "nbxtensor.ops.sin": "sin",
     "nbxtensor.ops.sqrt": "sqrt",
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
     "nbxtensor.tensor.defaults": "default_device set_default_device",

@@ -3,6 +3,12 @@
 from nbxtensor.ops import arithmetic as arithmetic
 from nbxtensor.ops import comparison as comparison
 from nbxtensor.ops import copy as copy
+from nbxtensor.ops import cos as cos
 from nbxtensor.ops import divide as divide
+from nbxtensor.ops import exp as exp
+from nbxtensor.ops import expm1 as expm1
+from nbxtensor.ops import log as log
+from nbxtensor.ops import log1p as log1p
 from nbxtensor.ops import rsqrt as rsqrt
+from nbxtensor.ops import sin as sin
 from nbxtensor.ops import sqrt as sqrt

@@ -73,7 +73,8 @@ def _number(text: str, type: Type) -> int | float:
     if type.is_int:
         return int(text, 0)
     if not text.startswith("0x"):
-        return float(text)
+        value = float(text)  # the shortest text that means the constant, so it may need rounding to the type
+        return struct.unpack("<f", struct.pack("<f", value))[0] if type.elem == "f32" else value
     bits = int(text, 16)
     if type.elem == "bf16":
         return float(struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0])
