@@ -34,7 +34,7 @@ def _fits(value: Attribute, kind: str) -> bool:
 def violation(node: Node, opset: int) -> str:
     """What is wrong with the form of a node of the standard; empty if nothing is."""
     schema = _schema(node.op, opset)
-    if schema is None or schema.deprecated:
+    if schema is None:
         return f"opset {opset} has no operator {node.op}"
     given = len(node.inputs)
     if not schema.min_input <= given <= schema.max_input:
