@@ -78,10 +78,12 @@ def pointwise_flat_kernel(
 @kernel
 def inner_offsets(row_offsets, cols, strides, INNER: tl.constexpr, NDIM: tl.constexpr):
     if INNER == 0:
-        return row_offsets[:, None]
-    if INNER == 1:
-        return row_offsets[:, None] + cols[None, :]
-    return row_offsets[:, None] + cols[None, :] * strides[NDIM]
+        offsets = row_offsets[:, None]
+    elif INNER == 1:
+        offsets = row_offsets[:, None] + cols[None, :]
+    else:
+        offsets = row_offsets[:, None] + cols[None, :] * strides[NDIM]
+    return offsets
 
 
 @kernel
