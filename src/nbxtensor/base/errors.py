@@ -5,6 +5,7 @@ Callers pass the facts; the wording is made here.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 
 def _sentence(function: str, problem: str, got: object, allowed: str, mend: str) -> str:
@@ -45,6 +46,15 @@ class NbxError(Exception):
         self.got = got
         self.allowed = text
         self.mend = mend
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes; a `got` that is not a plain value travels as text."""
+        got = self.got if isinstance(self.got, (str, int, float, type(None))) else str(self.got)
+        return _again, (type(self), self.function, self.problem, got, self.allowed, self.mend)
+
+
+def _again(kind: "type[NbxError]", function: str, problem: str, got: object, allowed: str, mend: str) -> "NbxError":
+    return kind(function, problem, got=got, allowed=allowed, mend=mend)
 
 
 class DTypeError(NbxError, TypeError):

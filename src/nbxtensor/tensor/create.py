@@ -87,12 +87,20 @@ def asarray(value: Any, dtype: Any = None, device: str | Device | None = None, c
         return _from_numpy(value, target, place, copy, "nbx.asarray")
     if copy is False:
         raise _needs_copy(type(value).__name__, place)
-    if hasattr(value, "__array__") or hasattr(value, "__array_interface__") or isinstance(value, memoryview):
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__") or _has_buffer(value):
         return _from_numpy(host.array_of(value, "nbx.asarray"), target, place, copy, "nbx.asarray")
     array = host.array_of(value, "nbx.asarray", None if target is None else target.numpy)
     if target is None and array.dtype == np.float64:
         target = dtypes.default_float
     return _from_numpy(array, target, place, None, "nbx.asarray")
+
+
+def _has_buffer(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _needs_copy(what: str, device: Device) -> ArgumentError:

@@ -73,7 +73,9 @@ def _array(part: Any) -> Any:
     if host.is_list(part):
         found: Any = host.array_of(given, "x[...]")
         found = found if found.size else found.astype(np.int64)
-    elif host.is_array(part) or isinstance(part, Operators):
+    elif host.is_array(part):
+        found = given.astype(given.dtype.newbyteorder("="), copy=False)
+    elif isinstance(part, Operators):
         found = given
     else:
         return None
