@@ -83,9 +83,9 @@ def test_tensors_move_there():
     x = a.to_device("null")
     assert (x.shape, x.dtype, x.device.name) == ((1, 2), nbx.float32, "null")
     assert nbx.asarray(np.arange(3), device="null").dtype is nbx.int64
+    target = memoryview(bytearray(8))
     with pytest.raises(DeviceError, match="hold no values"):
-        memoryview_target = memoryview(bytearray(8))
-        x.device.copy_to_host(memoryview_target, x.ptr)
+        x.device.copy_to_host(target, x.ptr)
 
 
 def test_pickle_keeps_shape_and_dtype():

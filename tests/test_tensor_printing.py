@@ -3,14 +3,12 @@ import pytest
 
 import nbxtensor as nbx
 from nbxtensor.base import dtypes
-from nbxtensor.tensor.dispatch import table
-from tensor_ops import missing_ops
+from tensor_ops import install
 
 
 @pytest.fixture(autouse=True)
-def ops(monkeypatch):
-    for name, function in missing_ops().items():
-        monkeypatch.setitem(table, name, function)
+def ops(monkeypatch, device):
+    install(monkeypatch, device)
 
 
 CASES = [

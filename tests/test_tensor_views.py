@@ -8,15 +8,13 @@ from hypothesis.extra import numpy as hnp
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, AxisError, ShapeError
-from nbxtensor.tensor.dispatch import table
-from tensor_ops import missing_ops
+from tensor_ops import install
 
 
 @pytest.fixture(autouse=True, scope="module")
-def ops():
+def ops(device):
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in missing_ops().items():
-            patch.setitem(table, name, function)
+        install(patch, device)
         yield
 
 
