@@ -1,50 +1,22 @@
 """DLPack both ways with NumPy: layouts, flags, dtypes, lifetimes, streams. See the public bug reports #64 to #72."""
 
 import ctypes
-import gc
-import resource
-import subprocess
-import sys
-import threading
-import weakref
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import nbxtensor as nbx
+from dlpack_tools import OldProducer, Producer
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
-from nbxtensor.tensor import interchange
 from nbxtensor.tensor.interchange import _DLTensor, _open
-from nbxtensor.tensor.tensor import Tensor
 from tensor_ops import install
 
 
 @pytest.fixture(autouse=True)
 def ops(monkeypatch):
     install(monkeypatch, "cpu")
-
-
-class Producer:
-    """Some other library's tensor: only the protocol is visible."""
-
-    def __init__(self, x, **fixed):
-        self._x = x
-        self._fixed = fixed
-
-    def __dlpack__(self, **options):
-        return self._x.__dlpack__(**(options | self._fixed))
-
-    def __dlpack_device__(self):
-        return self._x.__dlpack_device__()
-
-
-class OldProducer(Producer):
-    """From before DLPack 1: no keyword but stream, capsules without a version."""
-
-    def __dlpack__(self, stream=None):
-        return self._x.__dlpack__()
 
 
 VIEWS = {
@@ -89,11 +61,6 @@ def test_numpy_reads_ours_and_we_read_numpys(d, view):
     assert x.dtype is d
 
 
-def fields(capsule):
-    tensor, managed = _open(capsule)
-    return tensor, managed
-
-
 @pytest.mark.parametrize(
     ("d", "code", "bits"),
     [
@@ -110,7 +77,7 @@ def test_what_the_capsule_says(d, code, bits):
     x = nbx.empty((3, 4), d)[1:, ::2]
     capsule = x.__dlpack__(max_version=(1, 0))
     assert "dltensor_versioned" in repr(capsule)
-    tensor, managed = fields(capsule)
+    tensor, managed = _open(capsule)
     assert managed.major == 1
     assert managed.flags == 0
     assert (tensor.code, tensor.bits, tensor.lanes) == (code, bits, 1)
@@ -120,7 +87,7 @@ def test_what_the_capsule_says(d, code, bits):
     assert list((ctypes.c_int64 * 2).from_address(tensor.strides)) == [4, 2]
     old = x.__dlpack__()
     assert '"dltensor"' in repr(old)
-    assert fields(old)[0].code == code
+    assert _open(old)[0].code == code
     assert '"dltensor"' in repr(x.__dlpack__(max_version=(0, 8)))
 
 
@@ -146,7 +113,7 @@ def test_read_only_travels():
     assert not np.from_dlpack(x).flags.writeable
     assert nbx.from_dlpack(Producer(x)).readonly
     assert nbx.from_dlpack(a).readonly
-    assert fields(x.__dlpack__(max_version=(1, 0)))[1].flags == 1
+    assert _open(x.__dlpack__(max_version=(1, 0)))[1].flags == 1
     with pytest.raises(BufferError, match="readonly"):
         x.__dlpack__()
     assert np.from_dlpack(nbx.asarray(np.arange(3))).flags.writeable
@@ -155,11 +122,11 @@ def test_read_only_travels():
 def test_copy_and_device_arguments():
     x = nbx.asarray([1.0, 2.0])
     copied = x.__dlpack__(max_version=(1, 0), copy=True)
-    tensor, managed = fields(copied)
+    tensor, managed = _open(copied)
     assert tensor.data != x.ptr
     assert managed.flags == 2
     shared = x.__dlpack__(dl_device=(1, 0), copy=False)
-    assert fields(shared)[0].data == x.ptr
+    assert _open(shared)[0].data == x.ptr
     with pytest.raises(BufferError, match=r"cannot export to device \(2, 0\)"):
         x.__dlpack__(dl_device=(2, 0))
     with pytest.raises(BufferError, match="copy=False"):
@@ -246,206 +213,6 @@ def test_import_leaves_the_producers_structure_as_it_was():
     y = nbx.from_dlpack(Watched(x))
     assert (seen[0].code, seen[0].bits, seen[0].device_type) == (4, 16, 1)
     assert y.item() == 1.0
-
-
-class Owner(np.ndarray):
-    """An array that can be watched."""
-
-
-def watched(n=8):
-    a = np.arange(n).view(Owner)
-    return nbx.asarray(a), weakref.ref(a)
-
-
-def test_the_consumer_keeps_the_memory_alive():
-    x, alive = watched()
-    b = np.from_dlpack(x[2:])
-    del x
-    gc.collect()
-    assert alive() is not None
-    assert b[0] == 2
-    del b
-    gc.collect()
-    assert alive() is None
-
-
-def test_an_imported_tensor_keeps_the_producer_alive():
-    a = np.arange(8).view(Owner)
-    alive = weakref.ref(a)
-    x = nbx.from_dlpack(a)[1:]
-    del a
-    gc.collect()
-    assert alive() is not None
-    assert x.tolist() == list(range(1, 8))
-    del x
-    gc.collect()
-    assert alive() is None
-
-
-@pytest.mark.parametrize("max_version", [None, (1, 0)])
-def test_an_unconsumed_capsule_frees_itself(max_version):
-    x, alive = watched()
-    capsule = x.__dlpack__(max_version=max_version)
-    del x
-    assert alive() is not None
-    del capsule
-    gc.collect()
-    assert alive() is None
-
-
-def deleter_of(capsule):
-    """Consume a versioned capsule by hand, as C++ code does; the deleter and its argument."""
-    _, managed = _open(capsule)
-    set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_SetName", ctypes.pythonapi)
-    )
-    set_name(capsule, b"used_dltensor_versioned")
-    # CFUNCTYPE releases the GIL around the call, as a foreign thread would not hold it
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter), ctypes.addressof(managed)
-
-
-def test_deleter_without_the_gil():
-    x, alive = watched()
-    deleter, managed = deleter_of(x.__dlpack__(max_version=(1, 0)))
-    del x
-    assert alive() is not None
-    deleter(managed)
-    assert alive() is None
-
-
-def test_deleter_from_another_thread():
-    x, alive = watched()
-    deleter, managed = deleter_of(x.__dlpack__(max_version=(1, 0)))
-    del x
-    thread = threading.Thread(target=deleter, args=(managed,))
-    thread.start()
-    thread.join()
-    assert alive() is None
-
-
-def test_capsules_alive_at_exit():
-    """Capsules and arrays that outlive the interpreter's own objects, and a deleter called when it has shut down."""
-    code = """
-import ctypes, numpy as np, nbxtensor as nbx
-from nbxtensor.tensor.interchange import _open
-keep = [nbx.empty(1000).__dlpack__(max_version=(1, 0)) for _ in range(10)]
-keep.append(np.from_dlpack(nbx.empty(1000)))
-capsule = nbx.empty(10).__dlpack__(max_version=(1, 0))
-_, managed = _open(capsule)
-set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
-set_name(("PyCapsule_SetName", ctypes.pythonapi))(capsule, b"used_dltensor_versioned")
-deleter = ctypes.c_void_p(managed.deleter)
-# libc runs this after the interpreter is gone
-ctypes.CDLL(None).__cxa_atexit(deleter, ctypes.c_void_p(ctypes.addressof(managed)), None)
-print("ok")
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
-
-
-@pytest.mark.parametrize("way", ["export", "consume", "import", "bfloat16"])
-def test_flat_memory(way):
-    """10,000 exports of 64 KiB, consumed or not, leave no memory behind."""
-    x = nbx.empty(8192, "bfloat16" if way == "bfloat16" else "int64")
-
-    def once() -> None:
-        if way == "export":
-            x.__dlpack__(max_version=(1, 0))
-            nbx.empty(8192, "int64").__dlpack__()
-        elif way == "consume":
-            np.from_dlpack(nbx.empty(8192, "int64"))
-        else:
-            nbx.from_dlpack(Producer(x, copy=None))
-
-    for _ in range(500):
-        once()
-    gc.collect()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    references = sys.getrefcount(x.buffer)
-    for _ in range(10_000):
-        once()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096  # KiB; a leak would be 640 MB
-    after = sys.getrefcount(x.buffer)
-    assert after == references
-
-
-class FakeCuda:
-    """Stands for a GPU in tests that touch no memory."""
-
-    name = "cuda:1"
-    host_accessible = False
-    computes = True
-
-    def __init__(self):
-        self.synchronized = 0
-
-    def synchronize(self):
-        self.synchronized += 1
-
-
-class FakeBuffer:
-    ptr = 0x7F00_0000_0000
-    nbytes = 1 << 20
-
-
-@pytest.fixture
-def cuda_tensor():
-    return Tensor(FakeBuffer(), (3, 4), (8, 2), 5, nbx.float32, FakeCuda())
-
-
-def test_export_from_a_gpu(cuda_tensor):
-    x = cuda_tensor
-    assert x.__dlpack_device__() == (2, 1)
-    tensor, _ = fields(x.__dlpack__(max_version=(1, 0), stream=2))
-    assert (tensor.device_type, tensor.device_id, tensor.code, tensor.bits) == (2, 1, 2, 32)
-    assert tensor.data + tensor.byte_offset == 0x7F00_0000_0000 + 20
-    assert list((ctypes.c_int64 * 2).from_address(tensor.strides)) == [8, 2]
-
-
-def test_streams(cuda_tensor):
-    x = cuda_tensor
-    x.__dlpack__(stream=-1)
-    assert x.device.synchronized == 0
-    for stream in (None, 1, 2, 0x5555_0000):
-        before = x.device.synchronized
-        x.__dlpack__(stream=stream)
-        assert x.device.synchronized == before + 1
-    for stream in (0, -2):
-        with pytest.raises(ArgumentError, match="not a stream"):
-            x.__dlpack__(stream=stream)
-
-
-def test_import_from_a_gpu(cuda_tensor, monkeypatch):
-    x = cuda_tensor
-    asked = []
-    real = interchange.devices.get
-    monkeypatch.setattr(interchange.devices, "get", lambda name: x.device if name == "cuda:1" else real(name))
-
-    class Watched(Producer):
-        def __dlpack__(self, **options):
-            asked.append(options)
-            return super().__dlpack__(**options)
-
-    y = nbx.from_dlpack(Watched(x))
-    assert (y.ptr, y.shape, y.strides, y.dtype) == (x.ptr, x.shape, x.strides, x.dtype)
-    assert y.device is x.device
-    assert asked[0]["stream"] == 1
-
-
-def test_cuda_array_interface(cuda_tensor):
-    x = cuda_tensor
-    interface = x.__cuda_array_interface__
-    assert interface == {
-        "version": 3,
-        "shape": (3, 4),
-        "typestr": "<f4",
-        "data": (x.ptr, False),
-        "strides": (32, 8),
-        "stream": 1,
-    }
-    assert x.as_view((2,), (1,), 0).__cuda_array_interface__["strides"] is None
-    assert not hasattr(nbx.empty(1), "__cuda_array_interface__")
-    assert not hasattr(Tensor(FakeBuffer(), (1,), (1,), 0, nbx.bfloat16, FakeCuda()), "__cuda_array_interface__")
 
 
 def test_ml_dtypes_without_a_copy():

@@ -32,23 +32,23 @@ def test_looks_like_numpy(a, device):
     assert str(x) == np.array2string(a)
     text = repr(x)
     body = np.array2string(a, separator=", ", prefix="Tensor(")
-    assert text == f"Tensor({body}, dtype={a.dtype}, device={x.device.name})"
+    assert text == f"Tensor({body}, dtype={a.dtype}, device='{x.device.name}')"
 
 
 def test_empty_tells_its_shape():
-    assert repr(nbx.empty((0, 3), "int8")) == "Tensor([], shape=(0, 3), dtype=int8, device=cpu)"
-    assert repr(nbx.empty(0, "int8")) == "Tensor([], dtype=int8, device=cpu)"
+    assert repr(nbx.empty((0, 3), "int8")) == "Tensor([], shape=(0, 3), dtype=int8, device='cpu')"
+    assert repr(nbx.empty(0, "int8")) == "Tensor([], dtype=int8, device='cpu')"
     assert str(nbx.empty((2, 0))) == "[]"
 
 
 def test_bfloat16_and_float8():
     assert str(nbx.asarray([0.5, 1, 2.25], "bfloat16")) == "[0.5  1.   2.25]"
-    assert repr(nbx.asarray([0.5, 1], "float8_e5m2")) == "Tensor([0.5, 1. ], dtype=float8_e5m2, device=cpu)"
+    assert repr(nbx.asarray([0.5, 1], "float8_e5m2")) == "Tensor([0.5, 1. ], dtype=float8_e5m2, device='cpu')"
 
 
 def test_null_has_no_values():
     x = nbx.empty((2, 3), device="null")
-    assert repr(x) == "Tensor(<null>, shape=(2, 3), dtype=float32, device=null)"
+    assert repr(x) == "Tensor(<null>, shape=(2, 3), dtype=float32, device='null')"
     assert str(x) == f"{x}" == "<null>"
 
 

@@ -4,7 +4,6 @@
 starts with ``NBX_`` and is not in this file gives one warning per process, since a misspelt switch does nothing.
 """
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable, Generator
@@ -76,6 +75,8 @@ def _check_names() -> None:
     _checked_names = True
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in REGISTRY:
+            import difflib  # rarely needed, and not free
+
             close = difflib.get_close_matches(name, REGISTRY, 1)
             hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(REGISTRY))}"
             warnings.warn(f"{name} is not a switch of nbxtensor{hint}", stacklevel=3)

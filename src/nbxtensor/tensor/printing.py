@@ -23,9 +23,9 @@ def represent(x: "Tensor") -> str:
     """The values, dtype and device; the shape too where the values do not tell it."""
     prefix = "Tensor("
     if not x.device.computes:
-        return f"{prefix}{NO_VALUES}, shape={x.shape}, dtype={x.dtype}, device={x.device.name})"
+        return f"{prefix}{NO_VALUES}, shape={x.shape}, dtype={x.dtype}, device='{x.device.name}')"
     shape = f", shape={x.shape}" if math.prod(x.shape) == 0 and len(x.shape) != 1 else ""
-    return f"{prefix}{_text(x, ', ', prefix)}{shape}, dtype={x.dtype}, device={x.device.name})"
+    return f"{prefix}{_text(x, ', ', prefix)}{shape}, dtype={x.dtype}, device='{x.device.name}')"
 
 
 def _text(x: "Tensor", separator: str, prefix: str) -> str:
