@@ -222,6 +222,8 @@ class _Parser:
             block.ops.append(Op("scf.yield", [], [], loc=op.loc))  # not written out where nothing is yielded
             block.ops[-1].parent = block
         self.scopes.pop()
+        if not block.ops or block.ops[-1].name not in _TERMINATORS:  # without operands it is not printed
+            block.ops.append(Op("scf.yield", [], [], parent=block))
         return end
 
     def op(self, line: str) -> Op:
@@ -334,22 +336,16 @@ def _result_types(op: Op, text: str) -> list[Type]:
     if op.name == "tt.load":
         pointer = parse_type(_split(text)[0])
         return [Type(pointer.pointee, pointer.shape)]
+    if op.name == "arith.constant" and not text:
+        return [Type("i1")]  # true, false
     if not text or op.name in _NO_RESULT:
         return []
     types = _split(text.split(" to ")[-1])
     return [parse_type(types[-1] if op.name == "arith.select" else types[0])]
 
 
-_NO_RESULT = {
-    "tt.store",
-    "tt.return",
-    "tt.reduce.return",
-    "tt.scan.return",
-    "scf.yield",
-    "scf.condition",
-    "tt.print",
-    "tt.assert",
-}
+_TERMINATORS = {"tt.return", "tt.reduce.return", "tt.scan.return", "scf.yield", "scf.condition"}
+_NO_RESULT = {*_TERMINATORS, "tt.store", "tt.print", "tt.assert"}
 
 
 def parse(text: str) -> Function:

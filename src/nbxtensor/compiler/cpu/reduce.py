@@ -2,7 +2,8 @@
 
 Along the last axis (or where the result has few elements) the axis is cut into vectors of L elements, L fixed by
 the element size alone: lane l combines elements l, l + L, l + 2 L, ... in ascending order, then the lanes are
-combined, first half with second half, until one is left. Along other axes each result combines its elements in ascending order.
+combined, first half with second half, until one is left. Along other axes each result combines its elements in
+ascending order.
 Reductions over two elements are plain expressions and do not come here.
 """
 
