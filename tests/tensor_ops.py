@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbxtensor.base import dtypes
-from nbxtensor.tensor.create import _from_numpy, resolve_device
+from nbxtensor.tensor.create import _from_numpy, asarray, resolve_device
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor
 
@@ -54,3 +54,10 @@ def install(patch: pytest.MonkeyPatch, device: str) -> None:
     if device == "cpu":
         for name, function in NUMPY_OPS.items():
             patch.setitem(table, name, function)
+
+
+def tensors(key: Any, device: str) -> Any:
+    """The key with its arrays as tensors."""
+    parts = key if isinstance(key, tuple) else (key,)
+    moved = tuple(asarray(p, device=device) if isinstance(p, np.ndarray) else p for p in parts)
+    return moved if isinstance(key, tuple) else moved[0]

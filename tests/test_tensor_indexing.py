@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError
-from tensor_ops import install
+from tensor_ops import install, tensors
 
 relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
@@ -22,13 +22,6 @@ def ops(device):
 
 def base(shape, dtype=np.int32):
     return np.arange(1, 1 + int(np.prod(shape)), dtype=dtype).reshape(shape)
-
-
-def tensors(key, device):
-    """The key with its arrays as tensors."""
-    parts = key if isinstance(key, tuple) else (key,)
-    moved = tuple(nbx.asarray(p, device=device) if isinstance(p, np.ndarray) else p for p in parts)
-    return moved if isinstance(key, tuple) else moved[0]
 
 
 A = base((3, 4, 5))
@@ -168,65 +161,6 @@ def test_setitem(pair, data, device):
         return
     x[key] = nbx.asarray(value, device=device)
     np.testing.assert_array_equal(np.asarray(x), a)
-
-
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize(
-    "value", [True, 3, 2.75, np.float32(1.5), [1, 0, 1], [0.5, 1.5, 2.5], np.array([1, 2, 3], np.uint8)]
-)
-def test_setitem_converts(dtype, value, device):
-    d = getattr(nbx, dtype)
-    x = nbx.asarray(np.zeros((2, 3), d.numpy), device=device)
-    a = np.zeros((2, 3), d.numpy)
-    x[1] = value
-    a[1] = value
-    np.testing.assert_array_equal(np.asarray(x).astype(np.float64), a.astype(np.float64))
-
-
-def test_setitem_surplus_axes():
-    x = nbx.asarray(np.zeros((2, 3), np.float32))
-    x[...] = nbx.asarray(np.ones((1, 1, 2, 3), np.float32))
-    assert x.tolist() == [[1.0] * 3] * 2
-    with pytest.raises(ShapeError, match=r"does not broadcast to \(3,\); got \(2, 3\)"):
-        x[0] = nbx.asarray(np.ones((2, 3), np.float32))
-
-
-def test_setitem_where_source_and_target_overlap(device):
-    a = base((8,))
-    for target, source in [
-        (np.s_[1:], np.s_[:-1]),
-        (np.s_[:-1], np.s_[1:]),
-        (np.s_[:], np.s_[::-1]),
-        (np.s_[::2], np.s_[4:]),
-        (np.s_[:], np.s_[:]),
-    ]:
-        x = nbx.asarray(a.copy(), device=device)
-        expected = a.copy()
-        expected[target] = a[source]
-        x[target] = x[source]
-        np.testing.assert_array_equal(np.asarray(x), expected)
-    x = nbx.asarray(base((3, 3)), device=device)
-    x[...] = x.T
-    np.testing.assert_array_equal(np.asarray(x), base((3, 3)).T)
-
-
-def test_augmented_assignment_to_items(device):
-    a = base((3, 4))
-    x = nbx.asarray(a.copy(), device=device)
-    x[1:, ::2] += 100
-    a[1:, ::2] += 100
-    np.testing.assert_array_equal(np.asarray(x), a)
-
-
-@pytest.mark.parametrize("value", [0, 2.9, True, np.int64(5), "tensor"])
-def test_setitem_through_a_mask(value, device):
-    for key in (A > 7, (slice(None), A[0] > 9), (1, A[0, :, 0] > 3), (..., A[0, 0] > 2), A[:, :, 0] > 20):
-        a = A.copy()
-        x = nbx.asarray(A.copy(), device=device)
-        x[tensors(key, device)] = nbx.asarray([7.5], device=device) if isinstance(value, str) else value
-        a[key] = 7.5 if isinstance(value, str) else value
-        np.testing.assert_array_equal(np.asarray(x), a)
-        assert x.dtype is nbx.int32
 
 
 def test_setitem_errors():

@@ -72,29 +72,6 @@ def test_arrays_that_cannot_be_shared_are_copied():
             nbx.asarray(a, copy=False)
 
 
-def test_copy_argument():
-    a = np.zeros(3, np.float32)
-    assert not np.shares_memory(nbx.asarray(a, copy=True).numpy(), a)
-    assert np.shares_memory(nbx.asarray(a, copy=False).numpy(), a)
-    assert not np.shares_memory(nbx.asarray(a, dtype="float64").numpy(), a)
-    x = nbx.asarray(a)
-    assert nbx.asarray(x) is x
-    assert nbx.asarray(x, copy=False) is x
-    assert not np.shares_memory(nbx.asarray(x, copy=True).numpy(), a)
-    assert nbx.asarray(x, dtype="int8").dtype is nbx.int8
-    for value, options in [
-        (a, {"dtype": "int8"}),
-        (x, {"dtype": "int8"}),
-        ([1], {}),
-        (2.5, {}),
-        (x, {"device": "null"}),
-    ]:
-        with pytest.raises(ArgumentError, match="by a copy only"):
-            nbx.asarray(value, copy=False, **options)
-    with pytest.raises(ArgumentError, match="by a copy only"):
-        nbx.asarray(a, copy=False, device="null")
-
-
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
@@ -132,11 +109,6 @@ def test_asarray_with_a_dtype():
     assert nbx.asarray(2**53 + 1, dtype="int64").item() == 2**53 + 1
     assert nbx.asarray(2**64 - 1, dtype="uint64").item() == 2**64 - 1
     assert nbx.asarray([0.1], dtype="float64").item() == 0.1
-
-
-def test_asarray_of_tensors_in_a_list():
-    x = nbx.asarray([1.0, 2.0])
-    assert nbx.asarray([x, x + 1]).tolist() == [[1.0, 2.0], [2.0, 3.0]]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 
 import builtins
 import contextlib
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -167,6 +167,7 @@ def dtype(value: object, function: str = "dtype") -> DType:
     return found
 
 
+@lru_cache(maxsize=256)
 def of_numpy(value: "np.dtype[Any]") -> DType | None:
     """The dtype that is NumPy's `value`, or None (other byte orders, complex, object, strings, long double)."""
     return _BY_NAME.get(value.name) if value.isnative else None

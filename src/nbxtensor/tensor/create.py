@@ -31,7 +31,7 @@ def _from_numpy(
     array: "np.ndarray[Any, Any]", dtype: DType | None, device: Device, copy: bool | None, function: str
 ) -> Tensor:
     """`array` as a tensor; `copy` speaks of host memory only."""
-    source = dtypes.of_numpy(array.dtype.newbyteorder("="))
+    source = dtypes.of_numpy(array.dtype) or dtypes.of_numpy(array.dtype.newbyteorder("="))
     if source is None:
         raise DTypeError(function, "no tensor holds NumPy's dtype", got=array.dtype, allowed=map(str, dtypes.ALL))
     target = dtype or source
@@ -47,7 +47,7 @@ def _from_numpy(
         array = array.astype(target.numpy, order="C")
     elif copy and device.host_accessible:
         array = array.copy(order="C")
-    bits = array.view(target.bits_numpy)
+    bits = array if array.dtype == target.bits_numpy else array.view(target.bits_numpy)
     cpu = resolve_device("cpu")
     return host.to_device(Tensor(*host.adopt(bits), target, cpu), device)
 
@@ -76,7 +76,7 @@ def asarray(value: Any, dtype: Any = None, device: str | Device | None = None, c
         If ``copy=False`` and a copy is needed.
     """
     target = None if dtype is None else dtypes.dtype(dtype, "nbx.asarray")
-    if hasattr(value, "__dlpack__") and not host.is_array(value) and not isinstance(value, Tensor):
+    if not host.is_array(value) and not isinstance(value, Tensor) and hasattr(value, "__dlpack__"):
         value = from_dlpack(value)
     if isinstance(value, Tensor):
         return _from_tensor(value, target, value.device if device is None else resolve_device(device), copy)

@@ -67,18 +67,23 @@ def adopt(array: Array, readonly: bool | None = None) -> Layout:
     By default the tensor is read-only where the array is.
     """
     itemsize = array.itemsize
-    strides = tuple(s // itemsize for s in array.strides)
     readonly = not array.flags.writeable if readonly is None else readonly
-    low, high = shapes.extent(array.shape, strides)
     first = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        buffer = ForeignBuffer(array, first, array.nbytes, readonly)
+        return buffer, array.shape, shapes.contiguous_strides(array.shape), 0
+    strides = tuple(s // itemsize for s in array.strides)
+    low, high = shapes.extent(array.shape, strides)
     buffer = ForeignBuffer(array, first + low * itemsize, (high - low) * itemsize, readonly)
     return buffer, array.shape, strides, -low
 
 
 def adoptable(array: Array) -> bool:
     """Whether kernels can work on the memory of `array` as it is: aligned, steps of whole items, native byte order."""
-    steps = all(s % array.itemsize == 0 for s in array.strides)
-    return bool(array.flags.aligned) and array.dtype.isnative and steps
+    flags = array.flags
+    if not (flags.aligned and array.dtype.isnative):
+        return False
+    return flags.c_contiguous or all(s % array.itemsize == 0 for s in array.strides)
 
 
 def raw(array: Array) -> memoryview:
