@@ -1,9 +1,11 @@
 """Metadata, operators and their dispatch, scalars, assignment in place."""
 
-import copy
 import operator
 import pickle
+import threading
+import time
 import timeit
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -278,3 +280,33 @@ def test_making_a_tensor_is_quick():
     kind, buffer, dtype, cpu = type(x), x.buffer, x.dtype, x.device
     best = min(timeit.repeat(lambda: kind(buffer, (4, 8), (8, 1), 0, dtype, cpu), number=500, repeat=40)) / 500
     assert best < 1e-6
+
+
+def test_len_iter_contains_tolist():
+    a = np.arange(6, dtype=np.int16).reshape(2, 3)
+    x = nbx.asarray(a)
+    assert [r.tolist() for r in x] == a.tolist() == x.tolist()
+    assert all(np.shares_memory(np.asarray(r), a) for r in x)
+    assert 3 in x
+    assert 7 not in x
+    assert nbx.asarray(4).tolist() == 4
+    for f in (len, iter):
+        with pytest.raises(TypeError, match="0-d"):
+            f(nbx.asarray(1))
+
+
+def test_threads_wait_for_the_ops_layer():
+    small = Table()
+    started = threading.Event()
+
+    def load() -> None:
+        started.set()
+        time.sleep(0.05)
+        small["add"] = max
+
+    small.loader = load
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: small["add"])
+        started.wait()
+        second = pool.submit(lambda: small["add"])
+        assert first.result() is second.result() is max

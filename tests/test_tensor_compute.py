@@ -6,10 +6,9 @@ import operator
 import numpy as np
 import pytest
 
-from tensor_ops import tensors
-
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, ShapeError
+from tensor_ops import tensors
 
 A = np.arange(1, 61, dtype=np.int32).reshape(3, 4, 5)
 
@@ -63,19 +62,6 @@ def test_copy_copies(device):
         assert y.shape == (3, 2)
         assert y.is_contiguous
     assert x[0, 0].item() == 0
-
-
-def test_len_iter_contains_tolist():
-    a = np.arange(6, dtype=np.int16).reshape(2, 3)
-    x = nbx.asarray(a)
-    assert [r.tolist() for r in x] == a.tolist() == x.tolist()
-    assert all(np.shares_memory(np.asarray(r), a) for r in x)
-    assert 3 in x
-    assert 7 not in x
-    assert nbx.asarray(4).tolist() == 4
-    for f in (len, iter):
-        with pytest.raises(TypeError, match="0-d"):
-            f(nbx.asarray(1))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "bfloat16", "float32", "float64"])

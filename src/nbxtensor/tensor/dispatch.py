@@ -4,6 +4,7 @@
 hook that the package sets), so that a tensor works whatever was imported first.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -21,16 +22,22 @@ class Table(dict[str, Operator]):
 
     loader: Callable[[], object] | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+
     def __missing__(self, name: str) -> Operator:
-        loader, self.loader = self.loader, None
-        if loader is not None:
-            try:
-                loader()
-            except BaseException:
-                self.loader = loader
-                raise
-            if name in self:
-                return self[name]
+        with self._lock:  # others wait until the loading is done
+            loader, self.loader = self.loader, None
+            if loader is not None:
+                try:
+                    loader()
+                except BaseException:
+                    self.loader = loader
+                    raise
+        found = self.get(name)
+        if found is not None:
+            return found
         raise OperatorError(f"nbx.{name}", "there is no such operator", allowed=sorted(self))
 
 
