@@ -14,7 +14,7 @@ import pytest
 
 from nbxtensor.base.errors import ArgumentError, CacheError
 from nbxtensor.compiler.artifact_file import CorruptArtifactError, dump, load
-from nbxtensor.compiler.store import ArtifactStore, CacheWarning, default_limit, default_root, default_store
+from nbxtensor.compiler.store import ArtifactStore, CacheWarning, default_store
 from nbxtensor.device.artifact import Artifact, Options, Resources, Target
 
 
@@ -227,19 +227,25 @@ def test_clear_says_what_it_cannot_do(tmp_path: Path):
 
 def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "here"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert default_root() == tmp_path / "here"
-    monkeypatch.delenv("NBX_CACHE_DIR")
-    assert default_root() == tmp_path / "xdg" / "nbxtensor"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert default_root() == Path.home() / ".cache" / "nbxtensor"
+    monkeypatch.setenv("NBX_CACHE_BYTES", "5K")
     assert default_store() is default_store()
-    monkeypatch.setenv("NBX_CACHE_BYTES", "5000")
-    assert default_limit() == 5000
-    assert default_store().limit == 5000
-    monkeypatch.setenv("NBX_CACHE_BYTES", "5 GB")
+    assert (default_store().root, default_store().limit) == (tmp_path / "here", 5120)
+    monkeypatch.delenv("NBX_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_store().root == tmp_path / "xdg" / "nbxtensor"
+    monkeypatch.setenv("NBX_CACHE_BYTES", "much")
     with pytest.raises(ArgumentError, match="NBX_CACHE_BYTES"):
-        default_limit()
+        default_store()
+
+
+def test_no_home_is_not_fatal(monkeypatch: pytest.MonkeyPatch):
+    def no_home() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("NBX_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert default_store().root is None
 
 
 def test_a_warm_lookup_is_fast(store: ArtifactStore):

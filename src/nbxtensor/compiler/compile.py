@@ -1,11 +1,11 @@
 """Compile jobs into artifacts, through the artifact store."""
 
-import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 from nbxtensor.base.errors import CompileError
+from nbxtensor.base.knobs import compile_workers
 from nbxtensor.compiler.jobs import Job, compiler_version, describe
 from nbxtensor.compiler.key_lock import Lock
 from nbxtensor.compiler.store import PATIENCE, ArtifactStore, default_store
@@ -13,7 +13,6 @@ from nbxtensor.device.artifact import Artifact, Resources
 
 Progress = Callable[[int, int, str], None]
 SERIAL_JOBS = 2  # starting a worker costs as much as compiling a kernel or two
-MAX_WORKERS = 16
 
 _compiling = threading.RLock()
 
@@ -105,11 +104,6 @@ def _in_workers(jobs: list[Job], store: ArtifactStore, count: int) -> Generator[
     yield from _in_turn(here, store)
 
 
-def default_workers() -> int:
-    """CPUs that this process may use, at most 16."""
-    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
-
-
 def compile_many(
     jobs: Sequence[Job],
     progress: Progress | None = None,
@@ -123,7 +117,7 @@ def compile_many(
     progress
         Called as ``progress(done, total, name)`` after each compile; what was in the store does not count.
     workers
-        Processes at most; by default one per available CPU. For one or two jobs none is started.
+        Processes at most; by default what the knob NBX_COMPILE_WORKERS says. For one or two jobs none is started.
 
     Raises
     ------
@@ -140,7 +134,7 @@ def compile_many(
                 missing[job.key] = job
             else:
                 artifacts[job.key] = found
-    count = min(len(missing), workers or default_workers())
+    count = min(len(missing), workers or compile_workers.get())
     pending = list(missing.values())
     parallel = count > 1 and len(missing) > SERIAL_JOBS
     with closing(_in_workers(pending, store, count) if parallel else _in_turn(pending, store)) as compiled:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbxtensor.base.errors import ArgumentError, CacheError
+from nbxtensor.base.errors import CacheError
+from nbxtensor.base.knobs import cache_bytes, cache_dir
 from nbxtensor.compiler.artifact_file import CorruptArtifactError, dump, load
 from nbxtensor.compiler.key_lock import Lock, key_lock
 from nbxtensor.device.artifact import Artifact
 
-DEFAULT_BYTES = 1 << 30
 _FORMAT = "v1"
 _SUFFIX = ".nbx"
 _TEMPORARY = ".tmp-"
@@ -45,7 +45,7 @@ class Entry:
 class ArtifactStore:
     """Artifacts in the directory `root` (None: in memory only), at most `limit` bytes of them (0: none on disk)."""
 
-    def __init__(self, root: Path | None, limit: int = DEFAULT_BYTES) -> None:
+    def __init__(self, root: Path | None, limit: int = 1 << 30) -> None:
         self.root = root
         self.limit = limit
         self._folder = root / _FORMAT if root is not None and limit > 0 else None
@@ -189,36 +189,16 @@ class ArtifactStore:
             yield lock
 
 
-def default_root() -> Path | None:
-    """NBX_CACHE_DIR, else ``nbxtensor`` in XDG_CACHE_HOME or ``~/.cache``; None where there is no home."""
-    chosen = os.environ.get("NBX_CACHE_DIR")
-    if chosen:
-        return Path(chosen).absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):
-        return Path(base, "nbxtensor")
-    try:
-        return Path.home() / ".cache" / "nbxtensor"
-    except RuntimeError:
-        return None
-
-
-def default_limit() -> int:
-    """NBX_CACHE_BYTES, else 1 GiB."""
-    text = os.environ.get("NBX_CACHE_BYTES", "")
-    if not text:
-        return DEFAULT_BYTES
-    if not text.isdecimal():
-        raise ArgumentError("NBX_CACHE_BYTES", "is not a number of bytes", got=repr(text), allowed="0 or more")
-    return int(text)
-
-
 _stores: dict[tuple[Path | None, int], ArtifactStore] = {}
 
 
 def default_store() -> ArtifactStore:
-    """The store that the environment names; the same object as long as it names the same one."""
-    place = default_root(), default_limit()
+    """The store that the knobs name; the same object as long as they name the same one."""
+    try:
+        root = cache_dir.get().absolute()
+    except RuntimeError:  # no such thing as a home
+        root = None
+    place = root, cache_bytes.get()
     store = _stores.get(place)
     if store is None:
         store = _stores.setdefault(place, ArtifactStore(*place))
