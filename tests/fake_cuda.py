@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from types import SimpleNamespace
 
+from nbxtensor.device.artifact import Artifact, Options, Resources, Target
+
 OK = (0,)
 
 
@@ -257,3 +259,9 @@ class Missing:
 
     def cuGetErrorString(self, status: int):
         return 0, None
+
+
+def artifact(signature: tuple[str, ...] = tuple(SIGNATURE), shared: int = 0, arch: str = "sm_90") -> Artifact:
+    key = f"{signature}{shared}{arch}"
+    resources = Resources(32, 0, shared)
+    return Artifact(key, Target("cuda", arch), "some_kernel", signature, {}, Options(8), resources, "t", b"\x7fELF")
