@@ -17,8 +17,10 @@ from nbxtensor.kernel.math_bits import (
     sign,
 )
 from nbxtensor.kernel.math_cast import cast, f64_to_f32_odd, float_to_int, int_to_f32_sticky
+from nbxtensor.kernel.math_erf import erf, gelu, tanh
 from nbxtensor.kernel.math_exp import exp, exp2, expm1
 from nbxtensor.kernel.math_log import log, log1p, log2
+from nbxtensor.kernel.math_pow import pow
 from nbxtensor.kernel.math_round import (
     ceil,
     floor,
@@ -30,6 +32,7 @@ from nbxtensor.kernel.math_round import (
     round_even,
     trunc,
 )
+from nbxtensor.kernel.math_sigmoid import gelu_tanh, sigmoid, silu, softplus, softplus_scaled
 from nbxtensor.kernel.math_trig import cos, sin
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "ceil",
     "copy_sign",
     "cos",
+    "erf",
     "exp",
     "exp2",
     "expm1",
@@ -46,6 +50,8 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "gelu",
+    "gelu_tanh",
     "int_pow",
     "int_to_f32_sticky",
     "is_finite",
@@ -58,10 +64,16 @@ __all__ = [
     "maximum",
     "minimum",
     "negate",
+    "pow",
     "quotient",
     "remainder",
     "round_even",
+    "sigmoid",
     "sign",
+    "silu",
     "sin",
+    "softplus",
+    "softplus_scaled",
+    "tanh",
     "trunc",
 ]

@@ -8,7 +8,17 @@ terms down to the subnormals.
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bits import copy_sign, magnitude, negate
-from nbxtensor.kernel.math_exp import LOG2E, MINUS_LN2_HI, MINUS_LN2_LO, ROUND, clamp_high, exp_curve, exp_split, exp_tail, power_halves
+from nbxtensor.kernel.math_exp import (
+    LOG2E,
+    MINUS_LN2_HI,
+    MINUS_LN2_LO,
+    ROUND,
+    clamp_high,
+    exp_curve,
+    exp_split,
+    exp_tail,
+    power_halves,
+)
 
 
 @kernel

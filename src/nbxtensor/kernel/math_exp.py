@@ -71,17 +71,22 @@ def exp(x):
 
 
 @kernel
-def exp2(x):
-    """2^x of fp32."""
-    x = clamp_high(clamp_low(x, -151.0), 129.0)
-    t = x + ROUND
-    r = x - (t - ROUND)
+def exp2_tail(r):
+    """2^r - 1 for |r| <= 1/2."""
     q = tl.fma(r, 0.0001544612, 0.0013390139)
     q = tl.fma(q, r, 0.009618104)
     q = tl.fma(q, r, 0.05550362)
     q = tl.fma(q, r, 0.2402265)
     q = tl.fma(q, r, LN2_LO)
-    e = tl.fma(r, LN2_HI, q * r)
+    return tl.fma(r, LN2_HI, q * r)
+
+
+@kernel
+def exp2(x):
+    """2^x of fp32; exact for integers."""
+    x = clamp_high(clamp_low(x, -151.0), 129.0)
+    t = x + ROUND
+    e = exp2_tail(x - (t - ROUND))
     first, second = power_halves(t)
     return tl.fma(e, first, first) * second
 

@@ -86,11 +86,21 @@ def _angle(part):
 
 
 @kernel
+def _any(flags):
+    """Whether a tile of flags holds a true one."""
+    if flags.type.is_block():
+        found = tl.max(flags.to(tl.int32)) != 0
+    else:
+        found = flags
+    return found
+
+
+@kernel
 def _reduce_all(size):
     """r, its rest and q as `_reduce`, for all finite a >= 0 given by their bits."""
     r, rest, quadrant = _reduce(size.to(tl.float32, bitcast=True))
     huge = (size >= HUGE) & (size < INFINITE)
-    if tl.max(huge.to(tl.int32)) != 0:
+    if _any(huge):
         turns = _turns(size)
         exact, left = _angle(turns << 2)
         r = tl.where(huge, exact, r)
