@@ -1,7 +1,7 @@
 """sigmoid, silu, softplus and gelu with tanh, of fp32.
 
-All rest on exp(z) = 2^n * (1 + e). The logistic functions are u / (u + s * (1 + e)) with powers of two u = 2^-(n / 2) and
-s = 2^(n - n / 2) where n > 0, and u = 1 elsewhere: nothing overflows, and subnormal results are rounded once.
+All rest on exp(z) = 2^n * (1 + e). The logistic functions are u / (u + s * (1 + e)) with powers of two u = 2^-(n / 2)
+and s = 2^(n - n / 2) where n > 0, and u = 1 elsewhere: nothing overflows, and subnormal results are rounded once.
 """
 
 from nbxtensor.compiler.source import kernel, tl
