@@ -11,6 +11,7 @@ from nbxtensor import __version__
 from nbxtensor.base.errors import NbxError
 
 VERBS = {
+    "cache": "Look at the kernel cache, or empty it.",
     "demo": "Two real models at work: types of files, and how alike sentences are.",
     "models": "Fetch or list the demonstration's model files.",
     "run": "Run an ONNX model.",

@@ -8,6 +8,7 @@ from nbxtensor.base.errors import CompileError
 _REGISTERS = 0x2F
 _FRAME = 0x11
 _MIN_STACK = 0x12
+_PARAMETER = 0x17
 _SIZED = 0x04  # format of an attribute whose value field is the length of the data that follows
 
 
@@ -69,3 +70,13 @@ def cubin_usage(cubin: bytes, symbol: str) -> tuple[int, int]:
     if registers is None:
         raise CompileError("cubin_usage", f"the binary has no register count for {symbol}")
     return registers, stack
+
+
+def cubin_parameters(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
+    """(offset, bytes) of each parameter of the entry point `symbol`, Triton's own ones at the end included."""
+    found: list[tuple[int, int, int]] = []
+    for attribute, data in _attributes(_sections(cubin).get(f".nv.info.{symbol}", b"")):
+        if attribute == _PARAMETER:
+            _, ordinal, offset, facts = struct.unpack("<IHHI", data)
+            found.append((ordinal, offset, facts >> 18))
+    return [(offset, size) for _, offset, size in sorted(found)]

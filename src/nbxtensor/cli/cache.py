@@ -1,0 +1,99 @@
+"""``nbxtensor cache``: what the kernel cache holds, and how to empty it."""
+
+import json
+import time
+from typing import Any
+
+import click
+
+from nbxtensor.compiler.store import ArtifactStore, Entry, default_store
+from nbxtensor.device.artifact import Artifact
+
+_KEY_DIGITS = 12
+
+
+@click.group(short_help="Look at the kernel cache, or empty it.")
+def command() -> None:
+    """Look at the cache of compiled kernels, or empty it.
+
+    NBX_CACHE_DIR says where it is, NBX_CACHE_BYTES how large it may grow.
+    """
+
+
+def _row(entry: Entry, artifact: Artifact | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": entry.path.stem, "bytes": entry.nbytes, "used": entry.used}
+    if artifact is None:
+        return {**row, "damaged": True}
+    return {
+        **row,
+        "kernel": artifact.symbol,
+        "target": str(artifact.target),
+        "signature": list(artifact.signature),
+        "constants": dict(artifact.constants),
+        "num_warps": artifact.options.num_warps,
+        "registers": artifact.resources.registers,
+        "stack_bytes": artifact.resources.stack_bytes,
+        "shared_bytes": artifact.resources.shared_bytes,
+        "compiler": artifact.compiler,
+    }
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} GiB"
+
+
+def _count(number: int) -> str:
+    return f"{number} kernel" if number == 1 else f"{number} kernels"
+
+
+def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console  # drawn only where no --json is asked for
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("key", "kernel", "target", "size", "registers", "stack", "last used"):
+        table.add_column(name, justify="right" if name in ("size", "registers", "stack") else "left")
+    for row in rows:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
+        facts = ("(damaged)", "", "", "") if row.get("damaged") else None
+        kernel, target, registers, stack = facts or (
+            row["kernel"],
+            row["target"],
+            str(row["registers"] or ""),
+            str(row["stack_bytes"]),
+        )
+        table.add_row(row["key"][:_KEY_DIGITS], kernel, target, _size(row["bytes"]), registers, stack, used)
+    console = Console(soft_wrap=True)
+    if rows:
+        console.print(table)
+    total = sum(row["bytes"] for row in rows)
+    click.echo(f"{_count(len(rows))}, {_size(total)} of {_size(store.limit)} in {store.root}")
+
+
+@command.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="Print everything that is known, as JSON.")
+def list_entries(as_json: bool) -> None:
+    """List the compiled kernels, the most recently used first."""
+    store = default_store()
+    rows = [_row(entry, store.read(entry)) for entry in store.entries()]
+    if as_json:
+        place = None if store.root is None else str(store.root)
+        click.echo(json.dumps({"directory": place, "limit": store.limit, "entries": rows}, indent=2))
+    else:
+        _table(store, rows)
+
+
+@command.command("clear")
+@click.option("--json", "as_json", is_flag=True, help="Print what was removed, as JSON.")
+def clear_entries(as_json: bool) -> None:
+    """Remove every compiled kernel; they are compiled again when they are next needed."""
+    store = default_store()
+    count, nbytes = store.clear()
+    if as_json:
+        click.echo(json.dumps({"removed": count, "bytes": nbytes}))
+    else:
+        click.echo(f"removed {_count(count)}, {_size(nbytes)}")
