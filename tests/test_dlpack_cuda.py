@@ -58,6 +58,18 @@ def test_streams(cuda_tensor):
             x.__dlpack__(stream=stream)
 
 
+def test_streams_of_a_device_that_orders_them(cuda_tensor):
+    x = cuda_tensor
+    waiting = []
+    x.device.hand_over = waiting.append
+    x.device.current_stream = 77
+    for stream in (None, 2, 0x5555_0000, -1):
+        x.__dlpack__(stream=stream)
+    assert waiting == [1, 2, 0x5555_0000]
+    assert x.device.synchronized == 0
+    assert x.__cuda_array_interface__["stream"] == 77
+
+
 def test_import_from_a_gpu(cuda_tensor, monkeypatch):
     x = cuda_tensor
     asked = []
@@ -73,6 +85,9 @@ def test_import_from_a_gpu(cuda_tensor, monkeypatch):
     assert (y.ptr, y.shape, y.strides, y.dtype) == (x.ptr, x.shape, x.strides, x.dtype)
     assert y.device is x.device
     assert asked[0]["stream"] == 1
+    x.device.current_stream = 77
+    nbx.from_dlpack(Watched(x))
+    assert asked[1]["stream"] == 77
 
 
 def test_cuda_array_interface(cuda_tensor):

@@ -132,7 +132,16 @@ def _hand_over(device: Device, kind: int, stream: int | None) -> None:
     elif kind == CUDA and stream is not None and (stream == 0 or stream < -1):
         raise ArgumentError("__dlpack__", "not a stream", got=stream, allowed="None, -1, 1, 2 or a handle")
     elif stream != -1:
-        device.synchronize()
+        hand_over: Any = getattr(device, "hand_over", None)
+        if hand_over is None:
+            device.synchronize()
+        else:
+            hand_over(_LEGACY_STREAM if stream is None else stream)
+
+
+def _stream(device: Device) -> int:
+    """Handle of the stream that our work goes to; the legacy default stream where a device knows no other."""
+    return getattr(device, "current_stream", _LEGACY_STREAM)
 
 
 class _Producer:
@@ -150,9 +159,9 @@ class _Producer:
 
 def _request(source: Any, copy: bool | None) -> Any:
     options: dict[str, Any] = {} if copy is None else {"copy": copy}
-    kind = _DEVICE_KINDS.get(source.__dlpack_device__()[0])
-    if kind not in (None, "cpu"):
-        options["stream"] = _LEGACY_STREAM if kind == "cuda" else 0
+    kind, index = source.__dlpack_device__()
+    if kind == CUDA:
+        options["stream"] = _stream(devices.get(f"cuda:{int(index)}"))
     try:
         return source.__dlpack__(max_version=MAX_VERSION, **options)
     except TypeError:  # a producer from before DLPack 1 knows neither max_version nor copy
@@ -201,7 +210,7 @@ def cuda_array_interface(x: "Tensor") -> dict[str, Any]:
         "typestr": x.dtype.numpy.str,
         "data": (x.ptr if x.size else 0, x.readonly),
         "strides": None if x.is_contiguous else tuple(s * itemsize for s in x.strides),
-        "stream": _LEGACY_STREAM,
+        "stream": _stream(x.device),
     }
 
 
