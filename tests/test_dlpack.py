@@ -140,6 +140,12 @@ def test_copy_and_device_arguments():
     assert nbx.from_dlpack(Producer(x), device="null").device.name == "null"
     with pytest.raises(ArgumentError, match="copy only"):
         nbx.from_dlpack(Producer(x), device="null", copy=False)
+    asked = []
+    spy = Producer(x)
+    spy.__class__ = type("Spy", (Producer,), {"__dlpack__": lambda s, **o: asked.append(o) or x.__dlpack__(**o)})
+    for copy in (None, True, False):
+        nbx.from_dlpack(spy, copy=copy)
+    assert [o.get("copy") for o in asked] == [None, None, False]  # True: one copy, made here
     assert nbx.from_dlpack(x).ptr == x.ptr
     assert nbx.asarray(Producer(x)).ptr == x.ptr
 

@@ -212,8 +212,9 @@ def test_merge_dims_merges_all_it_can():
 @given(st.integers(0, 9), st.none() | st.integers(-12, 12), st.none() | st.integers(-12, 12), st.integers(-3, 3))
 def test_slice_axis(n, start, stop, step):
     key = slice(start, stop, step or None)
-    offset, size, stride = shapes.slice_axis(n, 5, key)
-    assert [offset // 5 + i * (stride // 5) for i in range(size)] == list(range(n))[key]
+    for step in (5, -5, 0):
+        offset, size, stride = shapes.slice_axis(n, step, key)
+        assert [offset + i * stride for i in range(size)] == [step * i for i in range(n)[key]]
 
 
 def test_as_shape():

@@ -58,6 +58,8 @@ ARRAY_KEYS = [
     (A[:, 0, 0] > 1, 2),
     (A[:, 0, 0] > 1, slice(None), np.array([0, 3])),
     (np.array([0, 1]), A[0] > 18),
+    (A[:, :, 0] % 2 == 0, np.array([4])),
+    (A[:, :, 0] > 50, np.array([4, 0])),
     np.array([True, False, True]),
     np.array(2),
     I1.astype(np.uint8) % 3,
