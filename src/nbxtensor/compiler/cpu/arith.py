@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from nbxtensor.compiler.cpu.builder import Builder, float_literal, llvm_type
@@ -256,9 +257,10 @@ def literal(elem: str, value: float) -> str:
 
 
 def half_bits(elem: str, value: float) -> int:
-    """The bits of a 16-bit float constant (TTIR writes such constants exactly)."""
-    import struct
-
+    """The bits of a 16-bit float constant (its text may be shorter than its value, so it is rounded)."""
     if elem == "f16":
         return int.from_bytes(struct.pack("<e", value), "little")
-    return int.from_bytes(struct.pack("<f", value), "little") >> 16
+    bits = int.from_bytes(struct.pack("<f", value), "little")
+    if value != value:
+        return bits >> 16 | 0x40
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

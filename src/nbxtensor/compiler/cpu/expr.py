@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nbxtensor.compiler.cpu.arith import ELEMENTWISE, Arith, literal, reject
 from nbxtensor.compiler.cpu.builder import Builder, llvm_type
-from nbxtensor.compiler.cpu.index import CONST, LANE, ONE, ZERO, Bit, Index, flatten
+from nbxtensor.compiler.cpu.index import CONST, LANE, ONE, ZERO, Bit, Index, fixed_low, flatten
 from nbxtensor.compiler.cpu.ir import Block, Op, Type, Value
 from nbxtensor.compiler.cpu.lanes import Affine, Lane, Number, Pointer, Uniform, Vector, int_const
 from nbxtensor.compiler.cpu.memory import FALSE, TRUE, Memory
@@ -119,8 +119,9 @@ class Evaluator:
             return self.sum(value.type.elem, origin, storage.offset, 1)
         elem = storage.type.elem
         memory_elem = "i64" if elem == "ptr" else elem
-        where = Pointer(memory_elem, storage.address, self.nest.number(flatten(index)))
-        loaded = self.memory.load(where, TRUE, None, memory_elem)
+        linear = flatten(index)
+        where = Pointer(memory_elem, storage.address, self.nest.number(linear))
+        loaded = self.memory.load(where, TRUE, None, memory_elem, fixed_low(linear))
         return self.from_address(loaded, value.type.pointee) if elem == "ptr" else loaded
 
     def from_address(self, address: Number, pointee: str) -> Pointer:
@@ -294,7 +295,8 @@ class Evaluator:
         if op.result.type.elem == "ptr":
             loaded = self.memory.load(pointer, mask, other, "i64")
             return self.from_address(loaded, op.result.type.pointee)
-        return self.memory.load(pointer, mask, other, op.result.type.elem)
+        whole = fixed_low(index[-1]) if index and len(op.operands) == 1 else (0, 0)
+        return self.memory.load(pointer, mask, other, op.result.type.elem, whole)
 
     def by_bit(self, bit: Bit, zero: tuple[Value, Index], one: tuple[Value, Index]) -> Lane:
         """One of two values by a bit of the index."""

@@ -94,3 +94,15 @@ def runs(dim: Dim) -> list[tuple[int, int, int, int]]:
                 continue
         found.append((var, k, 1, position))
     return found
+
+
+def fixed_low(dim: Dim) -> tuple[int, int]:
+    """How many of the lowest bits are constants below the lanes, and their value; (0, 0) if lanes are lowest."""
+    value = 0
+    for k, (var, bit) in enumerate(dim):
+        if var == LANE and bit == 0:
+            return k, value
+        if var != CONST:
+            break
+        value |= bit << k
+    return 0, 0

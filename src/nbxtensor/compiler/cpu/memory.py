@@ -19,11 +19,17 @@ class Memory:
         self.lanes = Lanes(builder)
         self.dummy = dummy
 
-    def load(self, pointer: Pointer, mask: Number, other: Number | None, elem: str) -> Number:
-        """What lies at `pointer` where `mask` holds, else `other` (or 0). Memory is read only where `mask` holds."""
+    def load(
+        self, pointer: Pointer, mask: Number, other: Number | None, elem: str, fixed: tuple[int, int] = (0, 0)
+    ) -> Number:
+        """What lies at `pointer` where `mask` holds, else `other` (or 0). Memory is read only where `mask` holds.
+
+        `fixed` says that the lanes are every 2^k-th of a run of elements that may all be read: (k, position of the
+        first lane in its 2^k elements).
+        """
         if isinstance(mask, Uniform) and mask.const == 0:
             return other if other is not None else self.zero(elem)
-        result = self.raw_load(pointer, mask, other, "i8" if elem == "i1" else elem)
+        result = self.raw_load(pointer, mask, other, "i8" if elem == "i1" else elem, fixed)
         if elem != "i1":
             return result
         if isinstance(result, Uniform):
@@ -34,11 +40,16 @@ class Memory:
     def zero(self, elem: str) -> Uniform:
         return Uniform(elem, "0.0" if elem in ("f32", "f64") else "0", 0)
 
-    def raw_load(self, pointer: Pointer, mask: Number, other: Number | None, elem: str) -> Number:
+    def raw_load(
+        self, pointer: Pointer, mask: Number, other: Number | None, elem: str, fixed: tuple[int, int]
+    ) -> Number:
         offset = pointer.offset
         if isinstance(offset, Uniform) and isinstance(mask, Uniform):
             return self.scalar_load(pointer, mask, other, elem)
         if isinstance(offset, Affine) and offset.scale is None and isinstance(mask, Uniform) and mask.const:
+            step = 1 << fixed[0]
+            if 1 < step <= 8 and offset.pattern == tuple(offset.pattern[0] + step * i for i in range(self.n)):
+                return Vector(elem, self.every_nth(pointer.base, offset, elem, fixed))
             return Vector(elem, self.pattern_load(pointer.base, offset, elem))
         if self.contiguous(offset) and Type(elem).itemsize >= 4:
             assert isinstance(offset, Affine)
@@ -90,6 +101,19 @@ class Memory:
             address = self.address(base, offset, p, elem)
             loaded[p] = self.b.put(f"load {type}, ptr {address}, align {size}")
         return self.collect(type, [loaded[p] for p in offset.pattern])
+
+    def every_nth(self, base: str, offset: Affine, elem: str, fixed: tuple[int, int]) -> str:
+        """Load a whole run and pick every 2^k-th element, halving k times; equal steps of other picks are shared."""
+        (k, position), type, n = fixed, memory_type(elem), self.n
+        start = offset.pattern[0] - position
+        parts: list[str] = []
+        for i in range(1 << k):
+            address = self.address(base, offset, start + i * n, elem)
+            parts.append(self.b.put(f"load <{n} x {type}>, ptr {address}, align {Type(elem).itemsize}"))
+        for bit in range(k):
+            picks = [2 * lane + (position >> bit & 1) for lane in range(n)]
+            parts = [self.b.shuffle(type, n, a, z, picks) for a, z in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
 
     def collect(self, type: str, scalars: list[str]) -> str:
         v = "poison"
