@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 _LLVM = {"bf16": "i16", "f16": "i16", "f32": "float", "f64": "double"}
@@ -26,14 +26,22 @@ def float_literal(value: float) -> str:
 
 
 class Code:
-    """A basic block: lines, then a terminator that may be set before the lines are complete."""
+    """A basic block: lines, then a terminator that may be set before the lines are complete.
 
-    __slots__ = ("label", "lines", "terminator")
+    `known` and `loaded` hold the results of equal instructions: of pure ones, and of loads since the last store.
+    """
+
+    __slots__ = ("known", "label", "lines", "loaded", "terminator")
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.lines: list[str] = []
         self.terminator = ""
+        self.known: dict[str, str] = {}
+        self.loaded: dict[str, str] = {}
+
+
+_ONCE = ("atomicrmw", "cmpxchg", "phi")
 
 
 class Builder:
@@ -59,14 +67,23 @@ class Builder:
         return code
 
     def put(self, text: str) -> str:
-        """Add an instruction that has a result; its name is returned."""
-        name = self.name()
-        self.cur.lines.append(f"{name} = {text}")
+        """Add an instruction that has a result, or find an equal one in this block; its name is returned."""
+        code = self.cur
+        if text.startswith(_ONCE):
+            code.loaded.clear()
+            known = {}
+        else:
+            known = code.loaded if text.startswith("load ") or "@llvm.masked" in text else code.known
+        name = known.get(text)
+        if name is None:
+            name = known[text] = self.name()
+            code.lines.append(f"{name} = {text}")
         return name
 
     def do(self, text: str) -> None:
         """Add an instruction without a result."""
         self.cur.lines.append(text)
+        self.cur.loaded.clear()
 
     def jump(self, target: Code) -> None:
         self.cur.terminator = f"br label %{target.label}"
@@ -75,7 +92,7 @@ class Builder:
         self.cur.terminator = f"br i1 {condition}, label %{yes.label}, label %{no.label}"
 
     @contextmanager
-    def at(self, block: Code) -> Iterator[None]:
+    def at(self, block: Code) -> Generator[None, None, None]:
         """Add instructions to `block` for a while."""
         saved, self.cur = self.cur, block
         try:

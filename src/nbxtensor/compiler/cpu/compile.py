@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
-import nbxtensor.compiler.cpu.control
-import nbxtensor.compiler.cpu.dot
-import nbxtensor.compiler.cpu.reduce
-import nbxtensor.compiler.cpu.sequential  # noqa: F401  these register their emitters
 from nbxtensor.base.errors import CompileError
+from nbxtensor.compiler.cpu import control, dot, reduce, sequential
 from nbxtensor.compiler.cpu.builder import Builder
 from nbxtensor.compiler.cpu.ir import Function
 from nbxtensor.compiler.cpu.llvm import TRIPLE, argument_loads, compile_text
@@ -18,11 +15,12 @@ from nbxtensor.compiler.cpu.lower import Lowering
 from nbxtensor.compiler.cpu.parse import parse
 from nbxtensor.device.artifact import Resources, Target
 
+EMITTERS = (control, dot, reduce, sequential)  # importing them registers what they emit
 _DEEP = 20_000
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def _deep_recursion() -> Generator[None, None, None]:
     """Expressions are evaluated recursively; a long chain needs more frames than Python allows by default."""
     saved = sys.getrecursionlimit()
     sys.setrecursionlimit(max(saved, _DEEP))

@@ -6,15 +6,13 @@ innermost loop variable that its index depends on, and remembered there, so inva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nbxtensor.compiler.cpu.builder import Builder, Code
 from nbxtensor.compiler.cpu.index import LANE, Dim, Index, lane_pattern, log2, runs, variables
 from nbxtensor.compiler.cpu.ir import Value
 from nbxtensor.compiler.cpu.lanes import Lane, Lanes, Number, Uniform, int_const
-
-Body = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +64,19 @@ def plan(shape: Sequence[int], lanes: int, lane_dim: int, first: int = 1) -> Pla
 
 @dataclass(slots=True)
 class OpenLoop:
+    """A loop whose body is being emitted. `sure`: it runs at least once."""
+
     var: int
     header: Code
     after: Code
     counter: str
+    start: int | str
+    stop: int | str
     step: int
     phis: list[str]
-    types: list[str]
-    inits: list[str]
+    carried: list[tuple[str, str]]
     entry: Code
+    sure: bool = False
 
 
 class Nest:
@@ -98,51 +100,69 @@ class Nest:
     # --- loops
 
     def open(
-        self, var: int, start: str, stop: str, step: int, extent: int, carried: Sequence[tuple[str, str]] = ()
+        self,
+        var: int,
+        start: int | str,
+        stop: int | str,
+        step: int,
+        extent: int,
+        carried: Sequence[tuple[str, str]] = (),
     ) -> OpenLoop:
         """Begin a loop ``for var in range(start, stop, step)``; `carried` are (type, first value)."""
         b, entry = self.b, self.levels[-1]
-        header, body, after = b.block("loop"), b.block("in"), b.block("out")
-        counter = b.name()
-        loop = OpenLoop(
-            var, header, after, counter, step, [b.name() for _ in carried], [t for t, _ in carried],
-            [v for _, v in carried], entry,
-        )  # fmt: skip
-        entry.terminator = f"br label %{header.label}"
-        header.lines.append("")  # the phis, written by `close`
+        header, after = b.block("loop"), b.block("out")
+        phis = [b.name() for _ in carried]
+        loop = OpenLoop(var, header, after, b.name(), start, stop, step, phis, list(carried), entry)
+        if isinstance(start, int) and isinstance(stop, int) and start < stop:
+            entry.terminator = f"br label %{header.label}"
+            loop.sure = True
+        else:
+            with b.at(entry):
+                b.branch(b.put(f"icmp slt i64 {start}, {stop}"), header, after)
         b.cur = header
-        more = b.put(f"icmp slt i64 {counter}, {stop}")
-        b.branch(more, body, after)
-        b.cur = body
-        self.levels.append(body)
+        self.levels.append(header)
         self.memos.append({})
         self.bases.append({})
-        self.counters[var], self.steps[var], self.extents[var] = counter, step, extent
+        self.counters[var], self.steps[var], self.extents[var] = loop.counter, step, extent
         self.level_of[var] = len(self.levels) - 1
         return loop
 
-    def close(self, loop: OpenLoop, start: str, nexts: Sequence[str] = ()) -> list[str]:
+    def close(self, loop: OpenLoop, nexts: Sequence[str] = ()) -> list[str]:
         """End the loop; returns the carried values after it. Code goes on behind the loop."""
         b = self.b
-        step = b.put(f"add nuw nsw i64 {loop.counter}, {loop.step}")
-        latch = b.cur
-        b.jump(loop.header)
-        phis = [f"{loop.counter} = phi i64 [ {start}, %{loop.entry.label} ], [ {step}, %{latch.label} ]"]
-        for name, type, init, value in zip(loop.phis, loop.types, loop.inits, nexts, strict=True):
-            phis.append(f"{name} = phi {type} [ {init}, %{loop.entry.label} ], [ {value}, %{latch.label} ]")
-        loop.header.lines[0] = "\n".join(phis)
+        following = b.put(f"add nuw nsw i64 {loop.counter}, {loop.step}")
+        b.branch(b.put(f"icmp slt i64 {following}, {loop.stop}"), loop.header, loop.after)
+        entry, latch = loop.entry.label, b.cur.label
+        phis = [f"{loop.counter} = phi i64 [ {loop.start}, %{entry} ], [ {following}, %{latch} ]"]
+        results: list[str] = []
+        for name, (type, init), value in zip(loop.phis, loop.carried, nexts, strict=True):
+            phis.append(f"{name} = phi {type} [ {init}, %{entry} ], [ {value}, %{latch} ]")
+            if loop.sure:
+                results.append(value)
+                continue
+            results.append(b.name())
+            loop.after.lines.append(f"{results[-1]} = phi {type} [ {init}, %{entry} ], [ {value}, %{latch} ]")
+        loop.header.lines[0:0] = phis
         for stack in (self.levels, self.memos, self.bases):
             stack.pop()
         b.cur = self.levels[-1] = loop.after
-        return list(loop.phis)
+        return results
+
+    def narrowed(self, lanes: int) -> Nest:
+        """A nest with fewer lanes at the current point of this one; the open loops are around it."""
+        nest = Nest(self.b, lanes)
+        for var, level in self.level_of.items():
+            if level < len(self.levels):
+                nest.fix(var, self.counters[var], self.extents[var], self.steps[var])
+        return nest
 
     def settle(self) -> None:
         """Note that the current body went on in another block (after a branch)."""
         self.levels[-1] = self.b.cur
 
-    def fix(self, var: int, counter: str, extent: int) -> None:
+    def fix(self, var: int, counter: str, extent: int, step: int = 1) -> None:
         """Make the counter of a loop around the nest a variable of level 0."""
-        self.counters[var], self.steps[var], self.extents[var], self.level_of[var] = counter, 1, extent, 0
+        self.counters[var], self.steps[var], self.extents[var], self.level_of[var] = counter, step, extent, 0
 
     # --- indices
 

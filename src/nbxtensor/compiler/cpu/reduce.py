@@ -14,9 +14,10 @@ from nbxtensor.compiler.cpu.expr import Evaluator
 from nbxtensor.compiler.cpu.index import CONST, LANE, Dim, Index, flatten, log2
 from nbxtensor.compiler.cpu.ir import Block, Op
 from nbxtensor.compiler.cpu.lanes import Lanes, Number, Pointer, Uniform, Vector, int_range
-from nbxtensor.compiler.cpu.lower import Line, Lowering, handles
+from nbxtensor.compiler.cpu.lower import Lowering, handles
 from nbxtensor.compiler.cpu.memory import TRUE
 from nbxtensor.compiler.cpu.nest import Nest, plan
+from nbxtensor.compiler.cpu.parts import Line
 from nbxtensor.compiler.cpu.views import insert, is_pair_reduce
 
 _MIN_RESULTS = 8
@@ -96,7 +97,7 @@ class Reduction:
         """Vectors along the reduced axis, one result at a time."""
         nest = Nest(self.b, lanes)
         ev = Evaluator(self.b, nest, self.low.env, self.low.dummy)
-        outer = [nest.open(d + 1, "0", str(size), 1, size) for d, size in enumerate(self.rest) if size > 1]
+        outer = [nest.open(d + 1, 0, size, 1, size) for d, size in enumerate(self.rest) if size > 1]
         position: Index = tuple(tuple((d + 1, k) for k in range(log2(size))) for d, size in enumerate(self.rest))
         vector = tuple((LANE, k) for k in range(log2(lanes)))
         totals = self.accumulate(ev, position, vector, len(self.rest) + 1, lanes)
@@ -108,7 +109,7 @@ class Reduction:
             lanes = half
         self.finish(nest, position, totals)
         for loop in reversed(outer):
-            nest.close(loop, "0")
+            nest.close(loop)
 
     def half(self, total: Vector | Uniform, lanes: int, start: int) -> Number:
         half = lanes // 2
@@ -140,14 +141,14 @@ class Reduction:
         layout = plan(self.rest, lanes, len(self.rest) - 1)
         nest = Nest(self.b, layout.lanes)
         ev = Evaluator(self.b, nest, self.low.env, self.low.dummy)
-        loops = [nest.open(v + 1, "0", str(extent), layout.steps[v], extent) for v, extent in enumerate(layout.extents)]
+        loops = [nest.open(v + 1, 0, extent, layout.steps[v], extent) for v, extent in enumerate(layout.extents)]
         totals = self.accumulate(ev, layout.index, (), len(loops) + 1, 1)
         where = nest.number(flatten(layout.index))
         for buffer, total in zip(self.buffers, totals, strict=True):
             ev.memory.store(Pointer(total.elem, buffer.address, where), total, TRUE)
         nest.settle()
         for loop in reversed(loops):
-            nest.close(loop, "0")
+            nest.close(loop)
 
     def accumulate(self, ev: Evaluator, position: Index, vector: Dim, var: int, step: int) -> list[Vector | Uniform]:
         """Combine along the axis, `step` elements at a time; what is left has the lanes of `ev`."""
@@ -178,8 +179,8 @@ class Reduction:
                 totals = pack(self.read(ev, insert(position, self.axis, start)))
                 first = step
 
-            def body(carried: list[str]) -> list[str]:
-                values = self.read(ev, index)
+            def body(_: Evaluator, at: Index, carried: list[str]) -> list[str]:
+                values = self.read(ev, at)
                 return pack(ev.region(self.op.regions[0], [*unpack(carried), *values]))
 
             masks = self.low.masks([(o, index) for o in self.op.operands])

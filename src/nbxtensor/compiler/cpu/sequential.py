@@ -7,9 +7,10 @@ from nbxtensor.compiler.cpu.expr import Evaluator
 from nbxtensor.compiler.cpu.index import Index, flatten, log2
 from nbxtensor.compiler.cpu.ir import Op, Type
 from nbxtensor.compiler.cpu.lanes import Number, Pointer, Uniform, Vector
-from nbxtensor.compiler.cpu.lower import Line, Lowering, handles
+from nbxtensor.compiler.cpu.lower import Lowering, handles
 from nbxtensor.compiler.cpu.memory import TRUE
 from nbxtensor.compiler.cpu.nest import Nest, plan
+from nbxtensor.compiler.cpu.parts import Line
 from nbxtensor.compiler.cpu.views import insert
 
 
@@ -26,7 +27,7 @@ def scan(low: Lowering, op: Op) -> None:
     layout = plan(rest, lanes if rest else 1, len(rest) - 1)
     nest = Nest(low.b, layout.lanes)
     ev = Evaluator(low.b, nest, low.env, low.dummy)
-    loops = [nest.open(v + 1, "0", str(e), layout.steps[v], e) for v, e in enumerate(layout.extents)]
+    loops = [nest.open(v + 1, 0, e, layout.steps[v], e) for v, e in enumerate(layout.extents)]
     var = len(loops) + 1
     dim = tuple((var, k) for k in range(log2(extent)))
     elems = [o.type.elem for o in op.operands]
@@ -49,8 +50,7 @@ def scan(low: Lowering, op: Op) -> None:
     start = pack([ev.number(o, first) for o in op.operands])
     place(first, unpack(start))
 
-    def body(carried: list[str]) -> list[str]:
-        at = insert(layout.index, axis, dim)
+    def body(_: Evaluator, at: Index, carried: list[str]) -> list[str]:
         values = [ev.number(o, at) for o in op.operands]
         result = pack(ev.region(op.regions[0], [*unpack(carried), *values]))
         place(at, unpack(result))
@@ -60,16 +60,16 @@ def scan(low: Lowering, op: Op) -> None:
         index = insert(layout.index, axis, dim)
         carried = list(zip(types, start, strict=True))
         if backward:
-            opened = nest.open(var, "1", str(extent), 1, extent, carried)
+            opened = nest.open(var, 1, extent, 1, extent, carried)
             back = low.b.put(f"sub i64 {extent - 1}, {opened.counter}")
             nest.counters[var] = back
-            nest.close(opened, "1", body(list(opened.phis)))
+            nest.close(opened, body(ev, index, list(opened.phis)))
         else:
             masks = low.masks([(o, index) for o in op.operands])
             low.split(ev, Line(var, extent, 1, index), masks, body, None, carried, 1)
     nest.settle()
     for loop in reversed(loops):
-        nest.close(loop, "0")
+        nest.close(loop)
     for value, buffer in zip(op.results, buffers, strict=True):
         low.env.storage[value] = buffer
 
@@ -102,14 +102,14 @@ def atomic(low: Lowering, op: Op) -> None:
     nest = Nest(low.b, 1)
     ev = Evaluator(low.b, nest, low.env, low.dummy)
     layout = plan(shape, 1, len(shape) - 1)
-    loops = [nest.open(v + 1, "0", str(e), 1, e) for v, e in enumerate(layout.extents)]
+    loops = [nest.open(v + 1, 0, e, 1, e) for v, e in enumerate(layout.extents)]
     old = _atomic_element(low, op, ev, layout.index)
     if buffer is not None:
         where = nest.number(flatten(layout.index))
         ev.memory.store(Pointer(old.elem, buffer.address, where), old, TRUE)
     nest.settle()
     for loop in reversed(loops):
-        nest.close(loop, "0")
+        nest.close(loop)
     if buffer is not None:
         low.env.storage[result] = buffer
     else:
@@ -160,7 +160,7 @@ def histogram(low: Lowering, op: Op) -> None:
     nest = Nest(b, 1)
     ev = Evaluator(b, nest, low.env, low.dummy)
     layout = plan(source.type.shape, 1, 0)
-    loops = [nest.open(v + 1, "0", str(e), 1, e) for v, e in enumerate(layout.extents)]
+    loops = [nest.open(v + 1, 0, e, 1, e) for v, e in enumerate(layout.extents)]
     value = _scalar(ev.lanes.index(ev.number(source, layout.index), 1))
     counted = b.put(f"icmp ult i64 {value}, {bins}")
     if len(op.operands) > 1:
@@ -170,5 +170,5 @@ def histogram(low: Lowering, op: Op) -> None:
     old = b.put(f"load {elem}, ptr {address}, align {Type(elem).itemsize}")
     b.do(f"store {elem} {b.put(f'add {elem} {old}, 1')}, ptr {address}, align {Type(elem).itemsize}")
     for loop in reversed(loops):
-        nest.close(loop, "0")
+        nest.close(loop)
     low.env.storage[op.result] = buffer

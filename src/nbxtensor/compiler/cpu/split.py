@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nbxtensor.compiler.cpu.builder import Builder
 from nbxtensor.compiler.cpu.expr import Evaluator
 from nbxtensor.compiler.cpu.index import CONST, Bit, Dim, Index, log2, substitute
 from nbxtensor.compiler.cpu.ir import Op, Value
@@ -14,12 +15,31 @@ from nbxtensor.compiler.cpu.views import VIEWS
 _MIRROR = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
 
 
+Position = str | int
+"""A position along a loop: a constant, or the name of an i64."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A condition holds exactly for positions ``low <= j < high`` (i64 operands)."""
+    """A condition holds exactly for positions ``low <= j < high``."""
 
-    low: str
-    high: str
+    low: Position
+    high: Position
+
+
+def combine(b: Builder, how: str, x: Position, y: Position, extent: int) -> Position:
+    """The smaller (``smin``) or larger (``smax``) of two positions that lie between 0 and `extent`."""
+    if x == y:
+        return x
+    if isinstance(x, int) and isinstance(y, int):
+        return min(x, y) if how == "smin" else max(x, y)
+    neutral, absorbing = (extent, 0) if how == "smin" else (0, extent)
+    for one, other in ((x, y), (y, x)):
+        if one == neutral:
+            return other
+        if one == absorbing:
+            return one
+    return b.call("i64", f"llvm.{how}.i64", ("i64", str(x)), ("i64", str(y)))
 
 
 class Splitter:
@@ -122,7 +142,7 @@ class Splitter:
         """Where `mask` holds, if that is an interval of positions; otherwise None."""
         known = self.ev.known.get((mask, index))
         if known is not None:
-            return Interval("0", str(self.extent)) if known.const else Interval("0", "0")
+            return Interval(0, self.extent if known.const else 0)
         if not self.depends(index):
             return self.uniform(mask, index)
         op = mask.op
@@ -145,20 +165,12 @@ class Splitter:
         if value is None or isinstance(value, Pointer):
             return None
         if value.const is not None:
-            return Interval("0", str(self.extent) if value.const else "0")
-        return Interval("0", self.b.put(f"select i1 {value.v}, i64 {self.extent}, i64 0"))
+            return Interval(0, self.extent if value.const else 0)
+        return Interval(0, self.b.put(f"select i1 {value.v}, i64 {self.extent}, i64 0"))
 
     def intersect(self, a: Interval, c: Interval) -> Interval:
-        return Interval(self.pick("smax", a.low, c.low), self.pick("smin", a.high, c.high))
-
-    def pick(self, how: str, x: str, y: str) -> str:
-        if x == y:
-            return x
-        if y[0] != "%" and (how, y) in (("smax", "0"), ("smin", str(self.extent))):
-            return x
-        if x[0] != "%" and (how, x) in (("smax", "0"), ("smin", str(self.extent))):
-            return y
-        return self.b.call("i64", f"llvm.{how}.i64", ("i64", x), ("i64", y))
+        low = combine(self.b, "smax", a.low, c.low, self.extent)
+        return Interval(low, combine(self.b, "smin", a.high, c.high, self.extent))
 
     def compare(self, op: Op, index: Index) -> Interval | None:
         predicate = op.attrs["head"]
@@ -199,5 +211,5 @@ class Splitter:
         gap = b.call("i64", "llvm.smax.i64", ("i64", gap), ("i64", "0"))
         gap = b.call("i64", "llvm.smin.i64", ("i64", gap), ("i64", str(self.extent)))
         if predicate in ("slt", "sle"):
-            return Interval("0", gap)
-        return Interval(gap, str(self.extent))
+            return Interval(0, gap)
+        return Interval(gap, self.extent)
