@@ -108,11 +108,11 @@ class Pool:
             if result[0] == OUT_OF_MEMORY:
                 self.trim()
                 result = driver.cuMemAllocFromPoolAsync(size, self._pool, line.stream)
-        if result[0] == OUT_OF_MEMORY:
+        if not result[0]:
+            return int(result[1])
+        if result[0] == OUT_OF_MEMORY or nbytes > self.memory_info()[1]:
             raise self._exhausted(nbytes)
-        if result[0]:
-            raise error_of(driver, result[0], "allocate", f"allocating {nbytes} bytes")
-        return int(result[1])
+        raise error_of(driver, result[0], "allocate", f"allocating {nbytes} bytes")
 
     def release(self, ptr: int, size: int, line: Line) -> None:
         """Take a block back; runs while objects are torn down, in any thread."""
