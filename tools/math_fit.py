@@ -128,8 +128,10 @@ def fits() -> dict[str, Fit]:
     edge = float(ln2 / 2) * 1.0001
     out: dict[str, Fit] = {}
     # exp(r) = 1 + r + r^2 * q(r)
-    for degree in (2, 3, 4):
-        out[f"EXP_{degree}"] = Fit(series(mp.exp, 2, 12), tuple(range(degree + 1)), -edge, edge, lambda x: x * x)
+    for degree in (3, 4, 5):
+        out[f"EXP_{degree}"] = Fit(
+            series(mp.exp, 2, 12), tuple(range(degree + 1)), -edge, edge, lambda x: x * x / mp.exp(x)
+        )
     out["EXP2"] = Fit(series(lambda x: mp.exp(x * ln2), 2, 12), tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)
     # log(1 + f) = f + f^2 * q(f)
     for degree in (6, 7, 8):
