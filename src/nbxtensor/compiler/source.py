@@ -8,11 +8,14 @@ constants) bound to what Triton expects.
 import ast
 import hashlib
 import inspect
+import linecache
 import textwrap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
+
+from nbxtensor.base.errors import CompileError
 
 
 class _Language:
@@ -25,6 +28,63 @@ class _Language:
 
 
 tl: Any = _Language()
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _names_read(code: types.CodeType) -> set[str]:
+    """Names that are looked up outside the function (attributes are among them, locals are not)."""
+    return {name for c in _codes(code) for name in (*c.co_names, *c.co_freevars)}
+
+
+def _function_tree(fn: Callable[..., Any]) -> ast.FunctionDef:
+    """The syntax tree of `fn`. The compiled code knows its lines, which spares `inspect` a search for the end."""
+    code: types.CodeType = fn.__code__  # pyright: ignore[reportFunctionMemberAccess]
+    last = max(end or 0 for c in _codes(code) for _, end, _, _ in c.co_positions())
+    lines = linecache.getlines(code.co_filename, fn.__globals__)[code.co_firstlineno - 1 : last]
+    for text in ("".join(lines), None):
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(fn) if text is None else text)).body
+        except SyntaxError:
+            continue
+        if len(tree) == 1 and isinstance(tree[0], ast.FunctionDef) and tree[0].name == fn.__name__:
+            return tree[0]
+    raise CompileError("compile", f"the source of kernel {fn.__module__}.{fn.__name__} cannot be read")
+
+
+def _spell(node: ast.AST, parts: list[str], names: set[str]) -> None:
+    """Append what `node` says to `parts`, and the names in it to `names`.
+
+    Like ``ast.dump``, but faster, and without fields that are empty, since newer versions of Python add some.
+    """
+    if isinstance(node, ast.Name):
+        names.add(node.id)
+        parts.append(node.id)
+        return
+    parts.append(f"({node.__class__.__name__}")
+    for field in node._fields:
+        value: Any = getattr(node, field, None)
+        if isinstance(value, ast.AST):
+            if field != "ctx":
+                parts.append(field)
+                _spell(value, parts, names)
+        elif isinstance(value, list):
+            if value:
+                parts.append(f"{field}[")
+                for item in value:  # pyright: ignore[reportUnknownVariableType]
+                    if isinstance(item, ast.AST):
+                        _spell(item, parts, names)
+                    else:
+                        parts.append(repr(item))  # pyright: ignore[reportUnknownArgumentType]
+                parts.append("]")
+        elif value is not None or field == "value":
+            parts.append(f"{field}={value!r}")
+    parts.append(")")
 
 
 class KernelFunction:
@@ -59,26 +119,40 @@ class KernelFunction:
         raise TypeError(f"{self.name} is a kernel: launch it through nbxtensor.kernel.launch, it cannot be called")
 
     @cached_property
-    def _tree(self) -> ast.FunctionDef:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(self.fn))).body[0]
-        assert isinstance(tree, ast.FunctionDef)
-        if ast.get_docstring(tree) is not None:
+    def _parsed(self) -> tuple[str, dict[str, Any]]:
+        """A text that stands for the function's source, and the module-level names that its body reads."""
+        tree = _function_tree(self.fn)
+        if ast.get_docstring(tree, clean=False) is not None:
             tree.body = tree.body[1:] or [ast.Pass()]
         tree.decorator_list = []
-        return tree
+        parts: list[str] = []
+        names: set[str] = set()
+        _spell(tree, parts, names)
+        code = self.fn.__code__
+        cells = zip(code.co_freevars, self.fn.__closure__ or (), strict=True)
+        scope = {**self.fn.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+        read = sorted(names & _names_read(code))
+        return " ".join(parts), {n: scope[n] for n in read if n in scope and scope[n] is not tl}
 
-    @cached_property
+    @property
     def uses(self) -> dict[str, Any]:
         """Module-level names that the body reads: other kernels and constants."""
-        scope = {**self.fn.__globals__, **inspect.getclosurevars(self.fn).nonlocals}
-        names = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
-        return {n: scope[n] for n in sorted(names) if n in scope and scope[n] is not tl}
+        return self._parsed[1]
 
     @cached_property
     def source_hash(self) -> str:
-        digest = hashlib.sha256(ast.dump(self._tree).encode())
-        for name, value in self.uses.items():
-            part = value.source_hash if isinstance(value, KernelFunction) else repr(value)
+        text, uses = self._parsed
+        digest = hashlib.sha256(text.encode())
+        for name, value in uses.items():
+            if isinstance(value, KernelFunction):
+                part = value.source_hash
+            elif isinstance(value, (bool, int, float, str, tuple)) or value is None:
+                part = repr(cast("object", value))
+            else:
+                raise CompileError(
+                    "compile", f"kernel {self.__module__}.{self.name} reads {name}, which it cannot use",
+                    got=type(value).__name__, allowed="kernels, numbers, strings, tuples and tl",
+                )  # fmt: skip
             digest.update(f"\0{name}={part}".encode())
         return digest.hexdigest()
 
