@@ -67,15 +67,17 @@ if TYPE_CHECKING:
     from nbxtensor.ops.copy import clip as clip
     from nbxtensor.ops.copy import copy as copy
     from nbxtensor.ops.copy import where as where
+    from nbxtensor.ops.cos import cos as cos
     from nbxtensor.ops.divide import divide as divide
     from nbxtensor.ops.divide import reciprocal as reciprocal
-    from nbxtensor.ops.cos import cos as cos
     from nbxtensor.ops.exp import exp as exp
     from nbxtensor.ops.expm1 import expm1 as expm1
     from nbxtensor.ops.log import log as log
     from nbxtensor.ops.log1p import log1p as log1p
+    from nbxtensor.ops.pow import pow as pow
     from nbxtensor.ops.sin import sin as sin
     from nbxtensor.ops.sqrt import sqrt as sqrt
+    from nbxtensor.ops.tanh import tanh as tanh
     from nbxtensor.tensor.create import asarray as asarray
     from nbxtensor.tensor.create import from_dlpack as from_dlpack
     from nbxtensor.tensor.create import from_numpy as from_numpy
@@ -125,6 +127,8 @@ _PUBLIC = {
     "nbxtensor.ops.log": "log",
     "nbxtensor.ops.log1p": "log1p",
     "nbxtensor.ops.sin": "sin",
+    "nbxtensor.ops.pow": "pow",
+    "nbxtensor.ops.tanh": "tanh",
     "nbxtensor.ops.sqrt": "sqrt",
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
     "nbxtensor.tensor.defaults": "default_device set_default_device",

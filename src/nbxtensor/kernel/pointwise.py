@@ -269,16 +269,14 @@ def pointwise(
         Tensor of the broadcast shape and dtype `result` to write into; it may be one of the operands, or overlap
         them in any way.
     """
+    if out is not None:
+        check_writable(out, f"nbx.{name}")
+        operands = tuple(separate(o, out) if isinstance(o, Tensor) else o for o in operands)
     key = (fn, result, types, _key(out), *map(_key, operands))
     entry = _plans.get(key)
     if entry is None:
         entry = _plans[key] = _make_plan(name, fn, operands, types, result, out)
     plan, shape, device = entry
-    if out is None:
-        target = new(shape, result, device)
-    else:
-        target = out
-        check_writable(out, f"nbx.{name}")
-        operands = tuple(separate(o, out) if isinstance(o, Tensor) else o for o in operands)
+    target = new(shape, result, device) if out is None else out
     plan.run(target.ptr, *[o.ptr if isinstance(o, Tensor) else o for o in operands])
     return target

@@ -1,3 +1,12 @@
 """What models need beyond the Python Array API standard."""
 
+from nbxtensor.ops.erf import erf as erf
+from nbxtensor.ops.gelu import gelu as gelu
+from nbxtensor.ops.relu import elu as elu
+from nbxtensor.ops.relu import hard_sigmoid as hard_sigmoid
+from nbxtensor.ops.relu import leaky_relu as leaky_relu
+from nbxtensor.ops.relu import relu as relu
 from nbxtensor.ops.rsqrt import rsqrt as rsqrt
+from nbxtensor.ops.sigmoid import sigmoid as sigmoid
+from nbxtensor.ops.silu import silu as silu
+from nbxtensor.ops.softplus import softplus as softplus

@@ -115,13 +115,13 @@ def two(
     def function(x1: Operand, x2: Operand, /, *, out: Tensor | None = None) -> Tensor:
         return binary(name, fn, x1, x2, out, category, result)
 
-    _document(function, name, formula, category, test, two=True, exact=name not in _ROUNDED)
-    return operator(name, kernels=(fn,), reference=reference, samples=pairs, ulp=_HALF if name in _ROUNDED else None)(
-        function
-    )
+    ulp = _HALF if name in _ROUNDED else _TWO_ULP if name == "floor_divide" else None
+    _document(function, name, formula, category, test, two=True, exact=ulp is None)
+    return operator(name, kernels=(fn,), reference=reference, samples=pairs, ulp=ulp)(function)
 
 
-_ROUNDED = frozenset({"add", "subtract", "multiply", "square"})
+_ROUNDED = frozenset({"add", "subtract", "multiply", "square", "remainder"})
+_TWO_ULP = {"float16": 1.0, "bfloat16": 1.0, "float32": 2.0, "float64": 2.0}  # of quotients above 2**24
 _HALF = {"float16": 0.5, "bfloat16": 0.5, "float32": 0.5, "float64": 0.5}
 
 
@@ -148,8 +148,10 @@ def square_value(a):
 @kernel
 def negative_value(a):
     if a.dtype.is_floating():
-        return negate(a)
-    return 0 - a
+        r = negate(a)
+    else:
+        r = 0 - a
+    return r
 
 
 @kernel
@@ -160,59 +162,75 @@ def positive_value(a):
 @kernel
 def abs_value(a):
     if a.dtype.is_floating():
-        return tl.abs(a)
-    if a.dtype.is_int_signed():
-        return tl.where(a < 0, 0 - a, a)
-    return a
+        r = tl.abs(a)
+    elif a.dtype.is_int_signed():
+        r = tl.where(a < 0, 0 - a, a)
+    else:
+        r = a
+    return r
 
 
 @kernel
 def floor_value(a):
     if a.dtype.is_floating():
-        return floor_exact(a)
-    return a
+        r = floor_exact(a)
+    else:
+        r = a
+    return r
 
 
 @kernel
 def ceil_value(a):
     if a.dtype.is_floating():
-        return ceil_exact(a)
-    return a
+        r = ceil_exact(a)
+    else:
+        r = a
+    return r
 
 
 @kernel
 def trunc_value(a):
     if a.dtype.is_floating():
-        return trunc_exact(a)
-    return a
+        r = trunc_exact(a)
+    else:
+        r = a
+    return r
 
 
 @kernel
 def round_value(a):
     if a.dtype.is_floating():
-        return round_even(a)
-    return a
+        r = round_even(a)
+    else:
+        r = a
+    return r
 
 
 @kernel
 def isnan_value(a):
     if a.dtype.is_floating():
-        return is_nan(a)
-    return a != a
+        r = is_nan(a)
+    else:
+        r = a != a
+    return r
 
 
 @kernel
 def isinf_value(a):
     if a.dtype.is_floating():
-        return is_inf(a)
-    return a != a
+        r = is_inf(a)
+    else:
+        r = a != a
+    return r
 
 
 @kernel
 def isfinite_value(a):
     if a.dtype.is_floating():
-        return is_finite(a)
-    return a == a
+        r = is_finite(a)
+    else:
+        r = a == a
+    return r
 
 
 def _integer_or(np_function: Callable[..., Any]) -> Callable[..., Any]:

@@ -81,8 +81,10 @@ def right_shift_value(a, b):
     bits: tl.constexpr = a.dtype.primitive_bitwidth
     inside = (b >= 0) & (b < bits)
     if a.dtype.is_int_signed():
-        return a >> tl.where(inside, b, bits - 1)
-    return tl.where(inside, a >> tl.where(inside, b, 0), 0)
+        r = a >> tl.where(inside, b, bits - 1)
+    else:
+        r = tl.where(inside, a >> tl.where(inside, b, 0), 0)
+    return r
 
 
 def _logical(name: str, fn: KernelFunction, word: str, reference: Any) -> Binary:

@@ -1,0 +1,78 @@
+"""pow: x1 to the power x2."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nbxtensor.base.dtypes import float32
+from nbxtensor.compiler.source import kernel
+from nbxtensor.kernel.declare import operator
+from nbxtensor.kernel.math import int_pow
+from nbxtensor.kernel.math import pow as float_pow
+from nbxtensor.kernel.pointwise import Operand, pointwise
+from nbxtensor.ops._categories import check_float32_math, compute_type, operands
+from nbxtensor.ops._samples import Array, line
+from nbxtensor.tensor.tensor import Tensor
+
+
+@kernel
+def pow_value(a, b):
+    if a.dtype.is_floating():
+        r = float_pow(a, b)
+    else:
+        r = int_pow(a, b)
+    return r
+
+
+def _samples(rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+    yield np.abs(line(rng, 0.0, 4.0)), line(rng, -8.0, 8.0)
+    yield line(rng, 1.0, 3.0), np.round(line(rng, 0.0, 5.0))
+    yield -np.round(line(rng, 1.0, 3.0)), np.round(line(rng, 0.0, 5.0))
+
+
+@operator(
+    "pow",
+    kernels=(pow_value,),
+    reference=np.power,
+    samples=_samples,
+    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 2.0},
+)
+def pow(x1: Operand, x2: Operand, /, *, out: Tensor | None = None) -> Tensor:
+    """x1 to the power x2, elementwise.
+
+    Parameters
+    ----------
+    x1, x2
+        Operands of numeric dtypes whose shapes broadcast; one of them may be a Python scalar.
+    out
+        Tensor of the result's shape and dtype to write into.
+
+    Returns
+    -------
+    Tensor
+        Of the promoted dtype. Floats follow IEEE 754 (pow(x, 0) = pow(1, y) = 1). Integers wrap around; a negative
+        exponent gives what truncating the exact result would: 0, or 1 and -1 for those bases.
+
+    Raises
+    ------
+    DTypeError
+        For float64 and float8.
+    ShapeError
+        If the shapes do not broadcast.
+
+    Notes
+    -----
+    The same bits on every device. At most 2 ULP.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> nbx.pow(2, nbx.asarray([0.5, 3.0]))
+    Tensor([1.4142135, 8.       ], dtype=float32, device='cpu')
+    """
+    a, b, dtype = operands("pow", x1, x2, "numeric")
+    if dtype.is_float:
+        check_float32_math("pow", dtype)
+        return pointwise("pow", pow_value, (a, b), (float32, float32), dtype, out)
+    kind = compute_type(dtype)
+    return pointwise("pow", pow_value, (a, b), (kind, kind), dtype, out)
