@@ -233,6 +233,18 @@ def test_array_namespace():
         x.__array_namespace__(api_version="1999.01")
 
 
+def test_array_namespace_info():
+    info = nbx.__array_namespace_info__()
+    assert info.default_device() == "cpu"
+    assert info.devices()[0] == "cpu"
+    assert info.default_dtypes()["real floating"] is nbx.float32
+    assert info.default_dtypes(device="cpu")["indexing"] is nbx.int64
+    assert len(info.dtypes()) == 11
+    assert info.dtypes(kind="real floating") == {"float32": nbx.float32, "float64": nbx.float64}
+    assert "int8" in info.dtypes(kind=("bool", "integral"))
+    assert info.capabilities()["boolean indexing"]
+
+
 def test_table_loads_the_ops_layer_once():
     loads: list[int] = []
     small = Table()

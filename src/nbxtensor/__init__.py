@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from nbxtensor.tensor.info import iinfo as iinfo
     from nbxtensor.tensor.info import isdtype as isdtype
     from nbxtensor.tensor.info import result_type as result_type
+    from nbxtensor.tensor.namespace import __array_namespace_info__ as __array_namespace_info__
     from nbxtensor.tensor.tensor import Tensor as Tensor
     from nbxtensor.tensor.tensor import empty as empty
     from nbxtensor.tensor.views import broadcast_arrays as broadcast_arrays
@@ -133,6 +134,7 @@ _PUBLIC = {
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
     "nbxtensor.tensor.defaults": "default_device set_default_device",
     "nbxtensor.tensor.info": "can_cast finfo iinfo isdtype result_type",
+    "nbxtensor.tensor.namespace": "__array_namespace_info__",
     "nbxtensor.tensor.tensor": "Tensor empty",
     "nbxtensor.tensor.views": (
         "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape squeeze unstack"

@@ -74,6 +74,12 @@ def asarray(value: Any, dtype: Any = None, device: str | Device | None = None, c
         If no tensor holds the values' type (complex, strings, objects).
     ArgumentError
         If ``copy=False`` and a copy is needed.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> nbx.asarray([1, 2.5])
+    Tensor([1. , 2.5], dtype=float32, device='cpu')
     """
     target = None if dtype is None else dtypes.dtype(dtype, "nbx.asarray")
     if not host.is_array(value) and not isinstance(value, Tensor) and hasattr(value, "__dlpack__"):
@@ -141,6 +147,13 @@ def from_dlpack(source: Any, /, *, device: str | Device | None = None, copy: boo
         If the dtype or the device is not known here.
     ArgumentError
         If `source` has no DLPack, or ``copy=False`` and a copy is needed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import nbxtensor as nbx
+    >>> nbx.from_dlpack(np.arange(3, dtype=np.int8))
+    Tensor([0, 1, 2], dtype=int8, device='cpu')
     """
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         raise ArgumentError("nbx.from_dlpack", "the object has no __dlpack__", got=type(source).__name__)

@@ -30,6 +30,13 @@ def reshape(x: "Tensor", shape: int | Sequence[int], *, copy: bool | None = None
         If the shape holds another number of elements.
     ArgumentError
         If ``copy=False`` and no view exists.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> nbx.reshape(nbx.asarray([1, 2, 3, 4, 5, 6]), (2, -1))
+    Tensor([[1, 2, 3],
+            [4, 5, 6]], dtype=int64, device='cpu')
     """
     sizes = shapes.as_ints(shape, "nbx.reshape")
     new_shape = shapes.infer_shape(math.prod(x.shape), sizes, "nbx.reshape")
