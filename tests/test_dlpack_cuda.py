@@ -6,7 +6,7 @@ import pytest
 
 import nbxtensor as nbx
 from dlpack_tools import Producer
-from nbxtensor.base.errors import ArgumentError
+from nbxtensor.base.errors import ArgumentError, DeviceError
 from nbxtensor.tensor import interchange
 from nbxtensor.tensor.interchange import _open
 from nbxtensor.tensor.tensor import Tensor
@@ -104,3 +104,13 @@ def test_cuda_array_interface(cuda_tensor):
     assert x.as_view((2,), (1,), 0).__cuda_array_interface__["strides"] is None
     assert not hasattr(nbx.empty(1), "__cuda_array_interface__")
     assert not hasattr(Tensor(FakeBuffer(), (1,), (1,), 0, nbx.bfloat16, FakeCuda()), "__cuda_array_interface__")
+
+
+def test_stream_context():
+    class Streamed(FakeCuda):
+        def stream(self, stream):
+            return ("context of", stream)
+
+    assert nbx.stream(7, Streamed()) == ("context of", 7)
+    with pytest.raises(DeviceError, match=r"nbx\.stream: the device has no streams; got cpu"):
+        nbx.stream(7, "cpu")

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from nbxtensor.tensor.create import to_numpy as to_numpy
     from nbxtensor.tensor.defaults import default_device as default_device
     from nbxtensor.tensor.defaults import set_default_device as set_default_device
+    from nbxtensor.tensor.defaults import stream as stream
     from nbxtensor.tensor.info import can_cast as can_cast
     from nbxtensor.tensor.info import finfo as finfo
     from nbxtensor.tensor.info import iinfo as iinfo
@@ -132,7 +133,7 @@ _PUBLIC = {
     "nbxtensor.ops.tanh": "tanh",
     "nbxtensor.ops.sqrt": "sqrt",
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
-    "nbxtensor.tensor.defaults": "default_device set_default_device",
+    "nbxtensor.tensor.defaults": "default_device set_default_device stream",
     "nbxtensor.tensor.info": "can_cast finfo iinfo isdtype result_type",
     "nbxtensor.tensor.namespace": "__array_namespace_info__",
     "nbxtensor.tensor.tensor": "Tensor empty",

@@ -1,6 +1,10 @@
-"""The default device, and devices by name."""
+"""The default device, devices by name, and the stream that work goes to."""
+
+from contextlib import AbstractContextManager
+from typing import Any
 
 from nbxtensor.base import knobs
+from nbxtensor.base.errors import DeviceError
 from nbxtensor.device import registry as devices
 from nbxtensor.device.protocol import Device
 
@@ -23,3 +27,27 @@ def resolve_device(device: str | Device | None) -> Device:
     if device is None:
         return default_device()
     return devices.get(device) if isinstance(device, str) else device
+
+
+def stream(stream: Any, device: str | Device = "cuda") -> AbstractContextManager[None]:
+    """Send the work of this thread to `stream` inside a ``with`` block.
+
+    Work stays in order: on entry the stream waits for the one that was current, on exit that one waits for it.
+
+    Parameters
+    ----------
+    stream
+        A stream of `device`, of PyTorch, CuPy or cuda.core, or a handle.
+    device
+        The device it belongs to.
+
+    Raises
+    ------
+    DeviceError
+        If the device has no streams.
+    """
+    target = resolve_device(device)
+    use: Any = getattr(target, "stream", None)
+    if use is None:
+        raise DeviceError("nbx.stream", "the device has no streams", got=target.name, allowed="cuda devices")
+    return use(stream)

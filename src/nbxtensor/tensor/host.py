@@ -149,6 +149,9 @@ def to_device(x: "Tensor", device: Device) -> "Tensor":
     moved = x.__class__(device.allocate(nbytes), x.shape, strides, 0, x.dtype, device)
     if not device.computes or not nbytes:
         return moved
+    if x.device.host_accessible:
+        device.copy_from_host(moved.ptr, raw(np.ascontiguousarray(to_bits(x, "to_device"))))
+        return moved
     source = x if x.is_contiguous else table["copy"](x)
     if device.host_accessible:
         source.device.copy_to_host(raw(expose(moved)), source.ptr)

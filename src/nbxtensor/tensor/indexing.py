@@ -48,12 +48,22 @@ def getitem(x: "Tensor", key: Any) -> "Tensor":
     """``x[key]``."""
     if type(key) is int and x.shape:
         return _row(x, key)
+    if type(key) is slice and x.shape:
+        return _slice(x, key)
     selection = select(x, key)
     return gather.gather(*selection) if selection.arrays else selection.view
 
 
 def _row(x: "Tensor", index: int) -> "Tensor":
     return x.as_view(x.shape[1:], x.strides[1:], x.offset + _wrap(index, x.shape[0], 0) * x.strides[0])
+
+
+def _slice(x: "Tensor", key: slice) -> "Tensor":
+    try:
+        start, size, stride = shapes.slice_axis(x.shape[0], x.strides[0], key)
+    except (TypeError, ValueError) as error:
+        raise IndexingError("x[...]", f"not a slice: {error}", got=key) from None
+    return x.as_view((size, *x.shape[1:]), (stride, *x.strides[1:]), x.offset + start)
 
 
 def _wrap(index: int, n: int, axis: int) -> int:

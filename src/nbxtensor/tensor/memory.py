@@ -53,6 +53,8 @@ def may_share_memory(a: "Tensor", b: "Tensor") -> bool:
     """Whether the ranges of memory of two tensors overlap."""
     if a.device is not b.device:
         return False
+    if a.buffer is not b.buffer and type(a.buffer) is not ForeignBuffer and type(b.buffer) is not ForeignBuffer:
+        return False  # two allocations of ours
     a_low, a_high = span(a)
     b_low, b_high = span(b)
     return a_low < b_high and b_low < a_high
