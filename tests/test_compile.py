@@ -1,10 +1,12 @@
 """Jobs, their keys, and binaries for CUDA targets (compiled without a GPU)."""
 
 import pickle
+from importlib import metadata
 
 import pytest
 
 from nbxtensor.base.errors import CompileError
+from nbxtensor.compiler import jobs
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.cuda import assemble, lower_to_ptx
 from nbxtensor.compiler.jobs import Job, compiler_version
@@ -149,6 +151,15 @@ def test_version_names_the_compiler_and_our_lowering():
     assert compiler_version("cpu").startswith("triton 3.")
     assert "llvmlite" in compiler_version("cpu")
     assert compiler_version("cpu").split()[-1] != compiler_version("cuda").split()[-1]
+
+
+@pytest.mark.parametrize("package", ["triton", "llvmlite", "numpy", "no-such-package"])
+def test_versions_are_those_of_the_metadata(package: str):
+    try:
+        want = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        want = "absent"
+    assert jobs._version(package) == want
 
 
 def test_a_constant_of_another_kind_is_refused():

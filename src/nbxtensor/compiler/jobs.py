@@ -3,7 +3,10 @@
 Making a key imports neither Triton nor LLVM, so that a lookup in a warm store stays cheap.
 """
 
+import contextlib
 import hashlib
+import os
+import sys
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,7 +26,13 @@ _PACKAGES = {"cuda": ("triton",), "cpu": ("triton", "llvmlite")}
 
 
 def _version(package: str) -> str:
-    from importlib import metadata  # slow to import, and only a lookup needs it
+    """The installed version of `package`, read off the name of its metadata folder."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder or "."):
+                if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+                    return name.removeprefix(f"{package}-").removesuffix(".dist-info")
+    from importlib import metadata  # knows other ways to install a package, but costs more than all the rest of a key
 
     try:
         return metadata.version(package)
