@@ -93,3 +93,16 @@ def test_pickle_keeps_shape_and_dtype():
 
     x = pickle.loads(pickle.dumps(nbx.empty((2, 5), "int8", device="null").T))
     assert (x.shape, x.dtype, x.device.name) == ((5, 2), nbx.int8, "null")
+
+
+def test_operators_record_their_launches():
+    null = NullDevice()
+    x = nbx.empty((4, 3), device=null)
+    y = 2 - x
+    y[1:] = 3
+    y += x
+    z = y.T.reshape(-1)
+    assert [call.name for call in null.calls] == ["subtract", "copy_into", "add", "copy"]
+    assert (z.shape, z.dtype, z.device) == ((12,), nbx.float32, null)
+    assert null.live_bytes == 3 * 48
+    assert all(call.grid[0] >= 1 for call in null.calls)

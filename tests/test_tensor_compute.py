@@ -23,6 +23,8 @@ def test_scalars_on_either_side(device):
         lambda v: operator.ge(2, v),
         lambda v: 7 // v,
         lambda v: 7 % v,
+        lambda v: 2**v,
+        lambda v: v**2,
         lambda v: v - 2,
         lambda v: 2 * v + 1.5,
         lambda v: True + v,
