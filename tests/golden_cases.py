@@ -104,20 +104,20 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--commit", default=None, help="commit to record where the tree has no .git")
     options = parser.parse_args()
-    cases: dict[str, Any] = {}
+    taken: dict[str, Any] = {}
     for name, op, args in cases():
         result = run(op, args, options.device)
         if result is not None:
             arrays = [a for a in args if isinstance(a, np.ndarray)]
-            cases[name] = {"input": bits_hash(arrays), "output": bits_hash(result)}
+            taken[name] = {"input": bits_hash(arrays), "output": bits_hash(result)}
     record = {
         "commit": options.commit or said("git", "rev-parse", "HEAD"),
         "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
         "versions": versions(),
-        "cases": cases,
+        "cases": taken,
     }
     options.out.write_text(json.dumps(record, indent=0, sort_keys=True) + "\n")
-    print(f"{len(cases)} cases written to {options.out}")
+    print(f"{len(taken)} cases written to {options.out}")
 
 
 if __name__ == "__main__":

@@ -139,7 +139,8 @@ def test_more_than_48_kilobytes_of_shared_memory(gpu: CudaDevice):
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((128, 512), (512, 128)))
     target = gpu.allocate(4 * 128 * 128)
-    gpu.launch(gpu.load(artifact), (1, 1, 1), (upload(gpu, a).ptr, upload(gpu, b).ptr, target.ptr))
+    left, right = upload(gpu, a), upload(gpu, b)
+    gpu.launch(gpu.load(artifact), (1, 1, 1), (left.ptr, right.ptr, target.ptr))
     got = download(gpu, target, (128, 128), np.float32)
     assert np.array_equal(got, a.astype(np.float32) @ b.astype(np.float32))
 
