@@ -25,6 +25,7 @@ Operand = Tensor | bool | int | float
 
 ELEMENT, UNIFORM, SCALAR, ABSENT = 0, 1, 2, 3
 MAX_DIMS = 8
+MAX_PLANS = 4096  # a plan costs little to make again; shapes that never repeat must not pile up
 
 
 @kernel
@@ -172,7 +173,7 @@ def _make_plan(
     types: tuple[DType, ...],
     result: DType,
     out: Tensor | None,
-) -> tuple[Plan, tuple[int, ...], Device]:
+) -> tuple[Plan, tuple[int, ...], DType, Device]:
     device = _device_of(name, operands, out)
     shape = broadcast_shapes(*(o.shape for o in operands if isinstance(o, Tensor)), function=f"nbx.{name}")
     if out is not None:
@@ -203,15 +204,15 @@ def _make_plan(
     }
     merged, steps = merge_dims(shape, strides, max_ndim=MAX_DIMS, function=f"nbx.{name}")
     size = prod(shape)
-    flat = len(merged) <= 1 and all(
-        s[-1:] == (1,) for s, k in zip(steps, (ELEMENT, *filled), strict=True) if k == ELEMENT
-    )
+    elements = [s for s, kind in zip(steps, (ELEMENT, *filled), strict=True) if kind == ELEMENT]
+    flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)
     if size <= 1 or flat:
         block, options = _flat_settings(device, result.itemsize)
         grid = (-(-size // block), 1, 1)
         arguments["n_elements"] = size
         constants["BLOCK_SIZE"] = block
-        return Plan(name, pointwise_flat_kernel, device, grid, arguments, constants, options, size), shape, device
+        plan = Plan(name, pointwise_flat_kernel, device, grid, arguments, constants, options, size)
+        return plan, shape, result, device
     outer = merged[:-1] or (1,)
     padded = [s if len(merged) > 1 else (0, *s) for s in steps]
     rows, cols = prod(outer), size // prod(outer)
@@ -223,7 +224,8 @@ def _make_plan(
     constants |= {"INNERS": inners, "NDIM": len(outer), "NARROW": rows < 2**31}
     constants |= {"BLOCK_ROWS": block_rows, "BLOCK_COLS": block_cols}
     options = Options(num_warps=1 if device.profile.warp_size == 1 else 4)
-    return Plan(name, pointwise_tile_kernel, device, grid, arguments, constants, options, size), shape, device
+    plan = Plan(name, pointwise_tile_kernel, device, grid, arguments, constants, options, size)
+    return plan, shape, result, device
 
 
 def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType) -> None:
@@ -240,7 +242,8 @@ def _key(operand: Operand | None) -> object:
     return None
 
 
-_plans: dict[Any, tuple[Plan, tuple[int, ...], Device]] = {}
+_plans: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = {}
+_recent: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = {}
 
 
 def pointwise(
@@ -275,8 +278,49 @@ def pointwise(
     key = (fn, result, types, _key(out), *map(_key, operands))
     entry = _plans.get(key)
     if entry is None:
-        entry = _plans[key] = _make_plan(name, fn, operands, types, result, out)
-    plan, shape, device = entry
+        entry = _make_plan(name, fn, operands, types, result, out)
+        if len(_plans) >= MAX_PLANS:
+            _plans.clear()
+            _recent.clear()
+        _plans[key] = entry
+    plan, shape, _, device = entry
     target = new(shape, result, device) if out is None else out
     plan.run(target.ptr, *[o.ptr if isinstance(o, Tensor) else o for o in operands])
     return target
+
+
+def recall(fn: KernelFunction, x: object) -> Tensor | None:
+    """The quick way of a repeated call: the result of `fn` on a tensor like one that `remember` was told of."""
+    if type(x) is not Tensor:
+        return None
+    entry = _recent.get((fn, x.shape, x.strides, x.dtype, x.device))
+    if entry is None:
+        return None
+    plan, shape, result, device = entry
+    target = new(shape, result, device)
+    plan.run(target.buffer.ptr, x.ptr)
+    return target
+
+
+def recall_pair(fn: KernelFunction, a: object, b: object) -> Tensor | None:
+    """As `recall`, for two tensors."""
+    if type(a) is not Tensor or type(b) is not Tensor:
+        return None
+    key = (fn, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, a.device, b.device)
+    entry = _recent.get(key)
+    if entry is None:
+        return None
+    plan, shape, result, device = entry
+    target = new(shape, result, device)
+    plan.run(target.buffer.ptr, a.ptr, b.ptr)
+    return target
+
+
+def remember(fn: KernelFunction, types: tuple[DType, ...], result: DType, *operands: Operand) -> None:
+    """Let the next call of `fn` on tensors like these skip checks and promotion; they have just passed them."""
+    entry = _plans.get((fn, result, types, None, *map(_key, operands)))
+    tensors = [o for o in operands if isinstance(o, Tensor)]
+    if entry is None or len(tensors) != len(operands):
+        return
+    parts = [part for o in tensors for part in (o.shape, o.strides, o.dtype)]
+    _recent[(fn, *parts, *(o.device for o in tensors))] = entry
