@@ -217,6 +217,28 @@ def test_a_full_disk_leaves_no_part_of_an_entry(tmp_path: Path):
     assert files(store) == [make(1).key + ".nbx"]
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("may not mount")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path):
+    store = ArtifactStore(small_disk)
+    with pytest.warns(CacheWarning, match="No space left"):
+        _ = [store.put(make(n, size=15_000)) for n in range(8)]
+    assert all(store.get(make(n).key) == make(n, size=15_000) for n in range(8))
+    on_disk = len(store.entries())
+    assert 2 <= on_disk < 8
+    assert all(ArtifactStore(small_disk).get(e.path.stem) is not None for e in store.entries())
+    assert len(files(store)) == on_disk
+
+
 def test_clear_says_what_it_cannot_do(tmp_path: Path):
     store = ArtifactStore(tmp_path)
     store.put(make())
