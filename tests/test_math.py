@@ -9,6 +9,7 @@ import pytest
 from math_tools import LIMITS, REFERENCES, apply, each
 from nbxtensor.base.dtypes import bfloat16, float16, float32
 from nbxtensor.kernel import math as device_math
+from nbxtensor.kernel.math import for_16_bit
 from numeric import same_bits, ulp_error
 
 INF, NAN = math.inf, math.nan
@@ -97,9 +98,11 @@ def test_all_16_bit_arguments(device: str, name: str, dtype: str):
     )
     x = np.arange(65536, dtype=np.uint16).view(unit)
     want = each(REFERENCES[name], x.astype(np.float32))
-    got = apply(device, getattr(device_math, name), x, compute=float32, result=kind)
+    got = apply(device, for_16_bit(getattr(device_math, name)), x, compute=float32, result=kind)
     assert ulp_error(got, want, dtype) <= 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         nearest = np.where(np.abs(want) >= limit, np.copysign(INF, want), want).astype(np.float32).astype(unit)
     good = (got == nearest) | (np.isnan(got) & np.isnan(nearest))
-    assert np.count_nonzero(~good) <= 65
+    assert np.count_nonzero(~good) <= 65  # 0.1 %
+    sure = ~np.isnan(want)
+    assert np.array_equal(np.signbit(got[sure]), np.signbit(want[sure]))

@@ -4,6 +4,7 @@ They are made of additions, multiplications, fma, correctly rounded division and
 integer steps. The families live in the `math_*` modules beside this one; import from here.
 """
 
+from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.kernel.math_bits import (
     bits_of,
     copy_sign,
@@ -19,6 +20,18 @@ from nbxtensor.kernel.math_bits import (
 from nbxtensor.kernel.math_cast import cast, f64_to_f32_odd, float_to_int, int_to_f32_sticky
 from nbxtensor.kernel.math_erf import erf, gelu, tanh
 from nbxtensor.kernel.math_exp import exp, exp2, expm1
+from nbxtensor.kernel.math_half import (
+    cos_fast16,
+    erf_fast16,
+    exp_fast16,
+    gelu_fast16,
+    gelu_tanh_fast16,
+    sigmoid_fast16,
+    silu_fast16,
+    sin_fast16,
+    softplus_fast16,
+    tanh_fast16,
+)
 from nbxtensor.kernel.math_log import log, log1p, log2
 from nbxtensor.kernel.math_pow import pow
 from nbxtensor.kernel.math_round import (
@@ -41,17 +54,23 @@ __all__ = [
     "ceil",
     "copy_sign",
     "cos",
+    "cos_fast16",
     "erf",
+    "erf_fast16",
     "exp",
     "exp2",
+    "exp_fast16",
     "expm1",
     "f64_to_f32_odd",
     "float_to_int",
     "floor",
     "floor_divide",
     "fmod",
+    "for_16_bit",
     "gelu",
+    "gelu_fast16",
     "gelu_tanh",
+    "gelu_tanh_fast16",
     "int_pow",
     "int_to_f32_sticky",
     "is_finite",
@@ -69,11 +88,34 @@ __all__ = [
     "remainder",
     "round_even",
     "sigmoid",
+    "sigmoid_fast16",
     "sign",
     "silu",
+    "silu_fast16",
     "sin",
+    "sin_fast16",
     "softplus",
+    "softplus_fast16",
     "softplus_scaled",
     "tanh",
+    "tanh_fast16",
     "trunc",
 ]
+
+_FOR_16_BIT: dict[KernelFunction, KernelFunction] = {
+    cos: cos_fast16,
+    erf: erf_fast16,
+    exp: exp_fast16,
+    gelu: gelu_fast16,
+    gelu_tanh: gelu_tanh_fast16,
+    sigmoid: sigmoid_fast16,
+    silu: silu_fast16,
+    sin: sin_fast16,
+    softplus: softplus_fast16,
+    tanh: tanh_fast16,
+}
+
+
+def for_16_bit(fn: KernelFunction) -> KernelFunction:
+    """The form of a function to use where its argument and its result are 16-bit floats; `fn` itself if it has none."""
+    return _FOR_16_BIT.get(fn, fn)

@@ -61,7 +61,7 @@ def _joined(high, low, shift):
 
 
 @kernel
-def _turns(size):
+def huge_turns(size):
     """For 2^17 <= x < inf, by its bits: x / (pi / 2) modulo 4, as an integer in units of 2^-62."""
     m = ((size & 0x7FFFFF) | 0x800000).to(tl.int64)
     place = (size >> 23) - 118  # of the bit of 1 / pi that gives units, after 32 zeros before its point
@@ -76,17 +76,19 @@ def _turns(size):
 
 
 @kernel
-def _angle(part):
+def huge_angle(part):
     """part * pi/2 * 2^-64 for an int64 `part`, and what its rounding left out."""
-    high = (part >> 40).to(tl.int32).to(tl.float32)
-    low = (part & 0xFFFFFFFFFF).to(tl.float32)
+    # Split at the nearest multiple of 2^40: a small part, of either sign, is all in `low`.
+    top = ((part >> 39) + 1) >> 1
+    high = top.to(tl.int32).to(tl.float32)
+    low = (part - (top << 40)).to(tl.float32)
     low = tl.fma(low, 8.515304e-20, high * -2.6054017e-15)
     r = tl.fma(high, 9.362676e-08, low)
     return r, tl.fma(high, 9.362676e-08, negate(r)) + low
 
 
 @kernel
-def _any(flags):
+def any_true(flags):
     """Whether a tile of flags holds a true one."""
     if flags.type.is_block():
         found = tl.max(flags.to(tl.int32)) != 0
@@ -100,9 +102,9 @@ def _reduce_all(size):
     """r, its rest and q as `_reduce`, for all finite a >= 0 given by their bits."""
     r, rest, quadrant = _reduce(size.to(tl.float32, bitcast=True))
     huge = (size >= HUGE) & (size < INFINITE)
-    if _any(huge):
-        turns = _turns(size)
-        exact, left = _angle(turns << 2)
+    if any_true(huge):
+        turns = huge_turns(size)
+        exact, left = huge_angle(turns << 2)
         r = tl.where(huge, exact, r)
         rest = tl.where(huge, left, rest)
         quadrant = tl.where(huge, ((turns + 0x2000000000000000) >> 62).to(tl.int32), quadrant)
