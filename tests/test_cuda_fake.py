@@ -211,6 +211,23 @@ def test_a_forked_process_is_told(gpu: CudaDevice, driver: FakeDriver):
     gpu.launch(kernel, (1, 1, 1), (buffer.ptr, 0))
 
 
+def test_a_fork_before_the_first_use_is_harmless_and_one_after_it_is_known(monkeypatch: pytest.MonkeyPatch):
+    def child_sees_lost() -> bool:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(cuda_driver.lost())
+        return bool(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    monkeypatch.setattr(cuda_driver, "_bindings", FakeDriver)
+    monkeypatch.setattr(cuda_driver, "_used", False)
+    cuda_driver._initialised.cache_clear()
+    assert not child_sees_lost()
+    cuda_driver.open_driver()
+    assert child_sees_lost()
+    assert not cuda_driver.lost()
+    cuda_driver._initialised.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("driver", "words"),
     [

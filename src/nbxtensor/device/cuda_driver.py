@@ -22,7 +22,8 @@ _TOO_OLD = {35, 803, 804}
 FATAL = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719}
 
 _lock = threading.Lock()
-_owner = 0
+_used = False
+_lost = False
 
 
 def _bindings() -> Any:
@@ -64,13 +65,27 @@ def open_driver() -> Any:
     DeviceError
         If there is no package, no driver or no GPU, or if this process was forked from one that used the GPU.
     """
-    global _owner
+    global _used
+    if _lost:
+        raise forked()
     with _lock:
         driver = _initialised()
-        if _owner not in (0, os.getpid()):
-            raise forked()
-        _owner = os.getpid()
+        _used = True
         return driver
+
+
+def lost() -> bool:
+    """Whether this process was forked from one that had used the GPU: no call of the driver may be made then."""
+    return _lost
+
+
+def _after_fork() -> None:
+    global _lost, _lock
+    _lost = _used
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def forked() -> DeviceError:

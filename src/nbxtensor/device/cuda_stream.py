@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from nbxtensor.base.errors import ArgumentError
-from nbxtensor.device.cuda_driver import call, forked
+from nbxtensor.device.cuda_driver import call, forked, lost
 
 LEGACY = 1  # the handle by which CUDA calls its default stream
 ARGUMENT_BYTES = 4096
@@ -40,7 +40,7 @@ class CudaStream:
         call(self._driver, "stream", "waiting for a stream", self._driver.cuStreamSynchronize(self._stream))
 
     def __del__(self) -> None:
-        if hasattr(self, "_stream"):
+        if hasattr(self, "_stream") and not lost():
             self._driver.cuStreamDestroy(self._stream)
 
 
@@ -84,7 +84,7 @@ class Event:
         call(self._driver, "synchronize", "waiting for the GPU", self._driver.cuEventSynchronize(self._event))
 
     def __del__(self) -> None:
-        if hasattr(self, "_event"):
+        if hasattr(self, "_event") and not lost():
             self._driver.cuEventDestroy(self._event)
 
 
