@@ -68,6 +68,18 @@ if TYPE_CHECKING:
     from nbxtensor.ops.copy import copy as copy
     from nbxtensor.ops.copy import where as where
     from nbxtensor.ops.cos import cos as cos
+    from nbxtensor.ops.create import arange as arange
+    from nbxtensor.ops.create import empty_like as empty_like
+    from nbxtensor.ops.create import eye as eye
+    from nbxtensor.ops.create import full as full
+    from nbxtensor.ops.create import full_like as full_like
+    from nbxtensor.ops.create import linspace as linspace
+    from nbxtensor.ops.create import ones as ones
+    from nbxtensor.ops.create import ones_like as ones_like
+    from nbxtensor.ops.create import tril as tril
+    from nbxtensor.ops.create import triu as triu
+    from nbxtensor.ops.create import zeros as zeros
+    from nbxtensor.ops.create import zeros_like as zeros_like
     from nbxtensor.ops.divide import divide as divide
     from nbxtensor.ops.divide import reciprocal as reciprocal
     from nbxtensor.ops.exp import exp as exp
@@ -122,6 +134,7 @@ _PUBLIC = {
         "greater greater_equal less less_equal logical_and logical_not logical_or logical_xor not_equal"
     ),
     "nbxtensor.ops.copy": "astype clip copy where",
+    "nbxtensor.ops.create": "arange empty_like eye full full_like linspace ones ones_like tril triu zeros zeros_like",
     "nbxtensor.ops.divide": "divide reciprocal",
     "nbxtensor.ops.cos": "cos",
     "nbxtensor.ops.exp": "exp",

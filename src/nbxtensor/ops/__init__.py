@@ -4,6 +4,7 @@ from nbxtensor.ops import arithmetic as arithmetic
 from nbxtensor.ops import comparison as comparison
 from nbxtensor.ops import copy as copy
 from nbxtensor.ops import cos as cos
+from nbxtensor.ops import create as create
 from nbxtensor.ops import divide as divide
 from nbxtensor.ops import erf as erf
 from nbxtensor.ops import exp as exp
