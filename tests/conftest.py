@@ -1,10 +1,12 @@
-"""One option picks the device that the tests run on: ``pytest --device cuda``."""
+"""Options: ``--device cuda`` picks the device that the tests run on, ``--fuzz 5000`` how long the fuzzer runs."""
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="device that the tests run on: cpu (default), cuda, cuda:1")
+    parser.addoption("--fuzz", default=200, type=int, help="kernels that the fuzzer generates (200)")
+    parser.addoption("--fuzz-first", default=0, type=int, help="seed of the first of them (0)")
 
 
 @pytest.fixture(scope="session")
