@@ -5,6 +5,7 @@ running it costs the device's launch alone. Every run passes through `Plan.run`,
 record it instead.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,8 +94,8 @@ class Plan:
         fn: KernelFunction,
         device: Device,
         grid: Grid,
-        arguments: dict[str, Argument],
-        constants: dict[str, Constant],
+        arguments: Mapping[str, Argument],
+        constants: Mapping[str, Constant],
         options: Options = DEFAULT_OPTIONS,
         work: int = 0,
     ) -> None:
