@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from nbxtensor.base.dtypes import uint32 as uint32
     from nbxtensor.base.dtypes import uint64 as uint64
     from nbxtensor.device.registry import discover as discover
+    from nbxtensor.ops.any import all as all
+    from nbxtensor.ops.any import any as any
+    from nbxtensor.ops.argmax import argmax as argmax
+    from nbxtensor.ops.argmax import argmin as argmin
     from nbxtensor.ops.arithmetic import abs as abs
     from nbxtensor.ops.arithmetic import add as add
     from nbxtensor.ops.arithmetic import ceil as ceil
@@ -63,6 +67,10 @@ if TYPE_CHECKING:
     from nbxtensor.ops.comparison import logical_or as logical_or
     from nbxtensor.ops.comparison import logical_xor as logical_xor
     from nbxtensor.ops.comparison import not_equal as not_equal
+    from nbxtensor.ops.concat import concat as concat
+    from nbxtensor.ops.concat import repeat as repeat
+    from nbxtensor.ops.concat import stack as stack
+    from nbxtensor.ops.concat import tile as tile
     from nbxtensor.ops.copy import astype as astype
     from nbxtensor.ops.copy import clip as clip
     from nbxtensor.ops.copy import copy as copy
@@ -86,9 +94,18 @@ if TYPE_CHECKING:
     from nbxtensor.ops.expm1 import expm1 as expm1
     from nbxtensor.ops.log import log as log
     from nbxtensor.ops.log1p import log1p as log1p
+    from nbxtensor.ops.matmul import matmul as matmul
+    from nbxtensor.ops.max import max as max
+    from nbxtensor.ops.max import min as min
+    from nbxtensor.ops.mean import mean as mean
+    from nbxtensor.ops.pad import pad as pad
     from nbxtensor.ops.pow import pow as pow
+    from nbxtensor.ops.prod import prod as prod
     from nbxtensor.ops.sin import sin as sin
     from nbxtensor.ops.sqrt import sqrt as sqrt
+    from nbxtensor.ops.sum import sum as sum
+    from nbxtensor.ops.take import take as take
+    from nbxtensor.ops.take import take_along_axis as take_along_axis
     from nbxtensor.ops.tanh import tanh as tanh
     from nbxtensor.tensor.create import asarray as asarray
     from nbxtensor.tensor.create import from_dlpack as from_dlpack
@@ -121,10 +138,12 @@ __array_api_version__ = "2024.12"
 
 _PUBLIC = {
     "nbxtensor.base.dtypes": (
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-        "float8_e4m3fn float8_e5m2"
+        "bfloat16 bool float16 float32 float64 float8_e4m3fn float8_e5m2 int16 int32 int64 int8 uint16 uint32 "
+        "uint64 uint8"
     ),
     "nbxtensor.device.registry": "discover",
+    "nbxtensor.ops.any": "all any",
+    "nbxtensor.ops.argmax": "argmax argmin",
     "nbxtensor.ops.arithmetic": (
         "abs add ceil floor floor_divide isfinite isinf isnan maximum minimum multiply negative positive "
         "remainder round sign square subtract trunc"
@@ -133,25 +152,34 @@ _PUBLIC = {
         "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor equal "
         "greater greater_equal less less_equal logical_and logical_not logical_or logical_xor not_equal"
     ),
+    "nbxtensor.ops.concat": "concat repeat stack tile",
     "nbxtensor.ops.copy": "astype clip copy where",
+    "nbxtensor.ops.cos": "cos",
     "nbxtensor.ops.create": "arange empty_like eye full full_like linspace ones ones_like tril triu zeros zeros_like",
     "nbxtensor.ops.divide": "divide reciprocal",
-    "nbxtensor.ops.cos": "cos",
     "nbxtensor.ops.exp": "exp",
     "nbxtensor.ops.expm1": "expm1",
     "nbxtensor.ops.log": "log",
     "nbxtensor.ops.log1p": "log1p",
-    "nbxtensor.ops.sin": "sin",
+    "nbxtensor.ops.matmul": "matmul",
+    "nbxtensor.ops.max": "max min",
+    "nbxtensor.ops.mean": "mean",
+    "nbxtensor.ops.pad": "pad",
     "nbxtensor.ops.pow": "pow",
-    "nbxtensor.ops.tanh": "tanh",
+    "nbxtensor.ops.prod": "prod",
+    "nbxtensor.ops.sin": "sin",
     "nbxtensor.ops.sqrt": "sqrt",
+    "nbxtensor.ops.sum": "sum",
+    "nbxtensor.ops.take": "take take_along_axis",
+    "nbxtensor.ops.tanh": "tanh",
     "nbxtensor.tensor.create": "asarray from_dlpack from_numpy to_numpy",
     "nbxtensor.tensor.defaults": "default_device set_default_device stream",
     "nbxtensor.tensor.info": "can_cast finfo iinfo isdtype result_type",
     "nbxtensor.tensor.namespace": "__array_namespace_info__",
     "nbxtensor.tensor.tensor": "Tensor empty",
     "nbxtensor.tensor.views": (
-        "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape squeeze unstack"
+        "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape "
+        "squeeze unstack"
     ),
 }
 _MODULES = ("nn", "onnx")

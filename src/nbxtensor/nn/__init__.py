@@ -2,6 +2,8 @@
 
 from nbxtensor.ops.erf import erf as erf
 from nbxtensor.ops.gelu import gelu as gelu
+from nbxtensor.ops.layer_norm import layer_norm as layer_norm
+from nbxtensor.ops.layer_norm import rms_norm as rms_norm
 from nbxtensor.ops.relu import elu as elu
 from nbxtensor.ops.relu import hard_sigmoid as hard_sigmoid
 from nbxtensor.ops.relu import leaky_relu as leaky_relu
@@ -9,4 +11,7 @@ from nbxtensor.ops.relu import relu as relu
 from nbxtensor.ops.rsqrt import rsqrt as rsqrt
 from nbxtensor.ops.sigmoid import sigmoid as sigmoid
 from nbxtensor.ops.silu import silu as silu
+from nbxtensor.ops.softmax import log_softmax as log_softmax
+from nbxtensor.ops.softmax import softmax as softmax
 from nbxtensor.ops.softplus import softplus as softplus
+from nbxtensor.ops.take import gather_nd as gather_nd

@@ -1,7 +1,10 @@
 """The operators. Importing this package enters all of them into the dispatch table."""
 
+from nbxtensor.ops import any as any
+from nbxtensor.ops import argmax as argmax
 from nbxtensor.ops import arithmetic as arithmetic
 from nbxtensor.ops import comparison as comparison
+from nbxtensor.ops import concat as concat
 from nbxtensor.ops import copy as copy
 from nbxtensor.ops import cos as cos
 from nbxtensor.ops import create as create
@@ -10,14 +13,23 @@ from nbxtensor.ops import erf as erf
 from nbxtensor.ops import exp as exp
 from nbxtensor.ops import expm1 as expm1
 from nbxtensor.ops import gelu as gelu
+from nbxtensor.ops import layer_norm as layer_norm
 from nbxtensor.ops import log as log
 from nbxtensor.ops import log1p as log1p
+from nbxtensor.ops import matmul as matmul
+from nbxtensor.ops import max as max
+from nbxtensor.ops import mean as mean
+from nbxtensor.ops import pad as pad
 from nbxtensor.ops import pow as pow
+from nbxtensor.ops import prod as prod
 from nbxtensor.ops import relu as relu
 from nbxtensor.ops import rsqrt as rsqrt
 from nbxtensor.ops import sigmoid as sigmoid
 from nbxtensor.ops import silu as silu
 from nbxtensor.ops import sin as sin
+from nbxtensor.ops import softmax as softmax
 from nbxtensor.ops import softplus as softplus
 from nbxtensor.ops import sqrt as sqrt
+from nbxtensor.ops import sum as sum
+from nbxtensor.ops import take as take
 from nbxtensor.ops import tanh as tanh

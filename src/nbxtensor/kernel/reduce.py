@@ -1,0 +1,339 @@
+"""Canonical reductions: the order of a sum depends on the position in the row alone.
+
+Inside a group of 65,536 elements, element i belongs to lane i mod 2,048; each lane adds its elements in ascending
+order; one tree over the lanes adds neighbours, adds neighbours again, then halves from the top. More than one group:
+the group sums are a new row, summed the same way. Missing elements are -0.0, which changes nothing, so a short row may
+use any power of two (at least 4) of lanes. Maxima, minima, integer sums and logical reductions have no order.
+
+A reduction is five device functions: `prepare` (element -> accumulator), `identity`, `combine` (lane by lane), `tree`
+(over the lanes) and `finish` (accumulator, row length -> result).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbxtensor.base.dtypes import DType
+from nbxtensor.base.shapes import contiguous_strides, normalize_axes, reduced_shape
+from nbxtensor.compiler.source import KernelFunction, kernel, tl
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.rows import (
+    GROUP,
+    LANES,
+    Rows,
+    filled,
+    in_row,
+    kept_block,
+    layout,
+    load_tile,
+    offset_of,
+    per_row,
+    power_of_two,
+    rows_of,
+)
+from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.tensor import Tensor, empty
+
+
+@kernel
+def _add(a, b):
+    return a + b
+
+
+@kernel
+def _multiply(a, b):
+    return a * b
+
+
+@kernel
+def minus_zero(dtype: tl.constexpr):
+    """-0.0 (a literal -0.0 in a kernel becomes 0.0)."""
+    if dtype == tl.float64:
+        zero = tl.full((), -9223372036854775808, tl.int64).to(tl.float64, bitcast=True)
+    else:
+        zero = tl.full((), -2147483648, tl.int32).to(tl.float32, bitcast=True)
+    return zero
+
+
+@kernel
+def _add_pair(x, AXIS: tl.constexpr):
+    return tl.reduce(x, AXIS, _add)
+
+
+@kernel
+def _multiply_pair(x, AXIS: tl.constexpr):
+    return tl.reduce(x, AXIS, _multiply)
+
+
+@kernel
+def _tree(x, AXIS: tl.constexpr, PAIR: tl.constexpr):
+    """Fold the lanes along AXIS of a 2-D tile (a power of two, at least 4) in the canonical order."""
+    if AXIS == 1:
+        x = PAIR(PAIR(tl.reshape(x, (x.shape[0], x.shape[1] // 4, 2, 2)), 3), 2)
+    else:
+        x = PAIR(PAIR(tl.reshape(x, (x.shape[0] // 4, 2, 2, x.shape[1])), 2), 1)
+    for _ in tl.static_range(12):
+        if x.shape[AXIS] > 1:
+            if AXIS == 1:
+                x = PAIR(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), 1)
+            else:
+                x = PAIR(tl.reshape(x, (2, x.shape[0] // 2, x.shape[1])), 0)
+    return tl.reshape(x, (x.shape[1 - AXIS],))
+
+
+@kernel
+def tree_sum(x, AXIS: tl.constexpr):
+    """Canonical sum over AXIS of a 2-D tile (a power of two long, at least 4)."""
+    return _tree(x, AXIS, _add_pair)
+
+
+@kernel
+def tree_product(x, AXIS: tl.constexpr):
+    """The product in the order of the canonical sum."""
+    return _tree(x, AXIS, _multiply_pair)
+
+
+@kernel
+def integer_sum(x, AXIS: tl.constexpr):
+    """Sum of integers, which has no order."""
+    return tl.sum(x, AXIS)
+
+
+@kernel
+def add(a, b):
+    return a + b
+
+
+@kernel
+def multiply(a, b):
+    return a * b
+
+
+@kernel
+def _lane_sum(
+    x, row, begin, end, rows, walk,
+    ELEMENT: tl.constexpr, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr,
+):  # fmt: skip
+    """Canonical sum of one group of each row."""
+    TILE: tl.constexpr = SHAPE[2]
+    acc = filled(minus_zero(tl.float32), SHAPE)
+    whole = begin + (end - begin) // TILE * TILE
+    for at in range(begin, whole, TILE):
+        acc += ELEMENT(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False).to(tl.float32), per_row(row, SHAPE))
+    if TAIL:
+        value = ELEMENT(load_tile(x, whole, end, rows, walk, SHAPE, FLAGS, True).to(tl.float32), per_row(row, SHAPE))
+        acc += tl.where(in_row(whole, end, SHAPE), value, minus_zero(tl.float32))
+    return tree_sum(acc, SHAPE[0])
+
+
+@kernel
+def add_group(lanes, part, g, rows, SHAPE: tl.constexpr, GROUPS: tl.constexpr):
+    """Add the sum of group `g` to its lane; `lanes` is a tile of GROUPS lanes, filled with -0.0 before the first."""
+    GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
+    lane = g % GROUPS
+    mine = in_row(0, lane + 1, GROUP_SHAPE) & (in_row(0, lane, GROUP_SHAPE) == 0)
+    return tl.where(mine, lanes + per_row(part, SHAPE), lanes)
+
+
+@kernel
+def row_sum(
+    x, row, n, rows, walk,
+    ELEMENT: tl.constexpr, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr,
+    GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Canonical sum of ``ELEMENT(x, row)`` over whole rows in one program; `row` is one value a row.
+
+    GROUPS: 1 if a row is one group, else a power of two from 4 to 2,048, at least the number of groups if that is less.
+    """
+    if GROUPS == 1:
+        total = _lane_sum(x, row, 0, n, rows, walk, ELEMENT, SHAPE, FLAGS, TAIL)
+    else:
+        GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
+        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
+        for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
+            begin = g * GROUP_SIZE
+            end = tl.minimum(begin + GROUP_SIZE, n)
+            part = _lane_sum(x, row, begin, end, rows, walk, ELEMENT, SHAPE, FLAGS, TAIL)
+            lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
+        total = tree_sum(lanes, SHAPE[0])
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction, ready for one input dtype.
+
+    `accumulator` is the dtype of partial results, `empty` the result over no elements.
+    """
+
+    prepare: KernelFunction
+    identity: KernelFunction
+    combine: KernelFunction
+    tree: KernelFunction
+    finish: KernelFunction
+    accumulator: DType
+    empty: bool | int | float
+
+
+@kernel
+def as_is(x):
+    """The element itself."""
+    return x
+
+
+@kernel
+def keep(value, n):
+    """The accumulator itself."""
+    return value
+
+
+@kernel
+def reduce_kernel(
+    x, out, n, total, inner, blocks, groups, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
+    PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, TREE: tl.constexpr, FINISH: tl.constexpr,
+    SHAPE: tl.constexpr, FLAGS: tl.constexpr, LOOP: tl.constexpr, TAIL: tl.constexpr, GROUP_SIZE: tl.constexpr,
+):  # fmt: skip
+    """One group of each row of a block; rows have `n` elements (`total` in the tensor reduced first).
+
+    LOOP: a group is longer than a tile; TAIL: the length of some group is not a multiple of the tile.
+    """
+    TILE: tl.constexpr = SHAPE[2]
+    program = tl.program_id(0).to(tl.int64)
+    group = program % groups
+    program = program // groups
+    k = kept_block(program % blocks, SHAPE)
+    row = program // blocks
+    x += offset_of(row, outer, x_outer)
+    rows = (k, inner, reduced)
+    walk = (x_inner, x_reduced)
+    begin = group * GROUP_SIZE
+    end = tl.minimum(begin + GROUP_SIZE, n)
+    if LOOP:
+        acc = filled(IDENTITY(), SHAPE)
+        whole = begin + (end - begin) // TILE * TILE
+        for at in range(begin, whole, TILE):
+            acc = COMBINE(acc, PREPARE(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False)))
+        if TAIL:
+            value = PREPARE(load_tile(x, whole, end, rows, walk, SHAPE, FLAGS, True))
+            acc = COMBINE(acc, tl.where(in_row(whole, end, SHAPE), value, IDENTITY()))
+    else:
+        acc = PREPARE(load_tile(x, begin, end, rows, walk, SHAPE, FLAGS, TAIL))
+        if TAIL:
+            acc = tl.where(in_row(begin, end, SHAPE), acc, IDENTITY())
+    result = cast(FINISH(TREE(acc, SHAPE[0]), total), out.dtype.element_ty)
+    out += offset_of(row, outer, out_outer) + group
+    if SHAPE[3]:
+        tl.store(out + k * out_inner, result, mask=k < inner)
+    else:
+        tl.store(out + k * out_inner, result)
+
+
+def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
+    """Kept indices and row elements in a tile, and warps.
+
+    A tile of about 4,096 elements keeps every thread of a GPU busy with a few vectors; a CPU takes long rows one at a
+    time, which keeps the accumulators in the first cache.
+    """
+    tile = min(LANES, max(4, power_of_two(rows.length)))
+    if rows.axis == 0:
+        kept = max(8, 4096 // tile)
+    elif device.profile.warp_size > 1:
+        kept = max(1, 4096 // tile)
+    else:
+        kept = max(1, 1024 // tile)
+    kept = min(kept, power_of_two(rows.inner))
+    return kept, tile, Options(num_warps=8 if kept * tile >= 8192 else 4)
+
+
+def _plan(
+    name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int, groups: int
+) -> Plan:
+    kept, tile, options = _settings(rows, device)
+    n = rows.length
+    blocks = -(-rows.inner // kept)
+    arguments: dict[str, Argument] = {
+        "x": Pointer(x),
+        "out": Pointer(out),
+        "n": n,
+        "total": total,
+        "inner": rows.inner,
+        "blocks": blocks,
+        "groups": groups,
+        "x_inner": rows.inner_strides[0],
+        "out_inner": rows.inner_strides[1] * groups,
+        "outer": rows.outer,
+        "x_outer": rows.outer_strides[0],
+        "out_outer": tuple(s * groups for s in rows.outer_strides[1]),
+        "reduced": rows.reduced,
+        "x_reduced": rows.reduced_strides[0],
+    }
+    constants: dict[str, Constant] = {
+        "PREPARE": reduction.prepare,
+        "IDENTITY": reduction.identity,
+        "COMBINE": reduction.combine,
+        "TREE": reduction.tree,
+        "FINISH": reduction.finish if groups == 1 else keep,
+        "SHAPE": rows.shape(kept, tile),
+        "FLAGS": rows.flags(0),
+        "LOOP": min(n, GROUP) > tile,
+        "TAIL": n % tile != 0,
+        "GROUP_SIZE": GROUP,
+    }
+    grid = (rows.programs * blocks * groups, 1, 1)
+    return Plan(name, reduce_kernel, device, grid, arguments, constants, options, rows.count * n)
+
+
+def _stages(name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], out: DType) -> list[tuple[Plan, int]]:
+    """The launches of a reduction, each with the number of results it leaves."""
+    stages: list[tuple[Plan, int]] = []
+    kept = reduced_shape(x.shape, axes, True)
+    steps = contiguous_strides(kept)
+    strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
+    rows = rows_of(x.shape, axes, (x.strides, strides), f"nbx.{name}")
+    total, dtype = rows.length, x.dtype
+    while True:
+        groups = -(-rows.length // GROUP)
+        target = out if groups == 1 else reduction.accumulator
+        stages.append((_plan(name, reduction, dtype, target, x.device, rows, total, groups), rows.count * groups))
+        if groups == 1:
+            return stages
+        reduction, dtype = replace(reduction, prepare=as_is), reduction.accumulator
+        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)), f"nbx.{name}")
+
+
+_plans: dict[Any, list[tuple[Plan, int]]] = {}
+
+
+def reduce(
+    name: str, reduction: Reduction, x: Tensor, axis: int | Sequence[int] | None, keepdims: bool, dtype: DType
+) -> Tensor:
+    """Reduce `x` over `axis` (None: all) to a tensor of `dtype`.
+
+    Parameters
+    ----------
+    name
+        Operator, for errors and recorders.
+    reduction
+        What to do; it must suit the dtype of `x`. An empty row gives the identity of the reduction.
+    """
+    axes = normalize_axes(axis, x.ndim, f"nbx.{name}")
+    shape = reduced_shape(x.shape, axes, keepdims)
+    out = empty(shape, dtype, x.device)
+    if out.size == 0:
+        return out
+    if x.size == 0:
+        return table["copy_into"](out, reduction.empty)
+    key = (name, reduction, dtype, axes, layout(x))
+    stages = _plans.get(key)
+    if stages is None:
+        stages = _plans[key] = _stages(name, reduction, x, axes, dtype)
+    source = x
+    for plan, size in stages[:-1]:
+        partial = empty((size,), reduction.accumulator, x.device)
+        plan.run(source.ptr, partial.ptr)
+        source = partial
+    stages[-1][0].run(source.ptr, out.ptr)
+    return out

@@ -1,0 +1,238 @@
+"""Position of the largest and smallest element: ``argmax(x, axis=None, keepdims=False)`` and ``argmin``.
+
+Shapes
+    Any, one axis or None (then the position in row-major order), any strides.
+Dtypes
+    All that have arithmetic; the result is int64.
+Errors
+    ArgumentError where a row is empty, AxisError for a bad axis, DTypeError for a storage-only dtype.
+Special values
+    Of equal elements the first counts; the two zeros are equal. A NaN counts as the largest for argmax and as the
+    smallest for argmin, so the first NaN is found.
+Guarantee
+    universal; exact.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nbxtensor.base import dtypes
+from nbxtensor.base.dtypes import DType
+from nbxtensor.base.shapes import contiguous_strides, normalize_axis, reduced_shape
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.declare import operator
+from nbxtensor.kernel.launch import Plan, Pointer
+from nbxtensor.kernel.order import largest_key, smallest_key
+from nbxtensor.kernel.rows import (
+    GROUP,
+    Rows,
+    filled,
+    in_row,
+    kept_block,
+    layout,
+    load_tile,
+    offset_of,
+    per_row,
+    power_of_two,
+    rows_of,
+)
+from nbxtensor.ops.max import check_rows, key_dtype
+from nbxtensor.tensor.tensor import Tensor, empty
+
+TILE = 1024
+
+
+@kernel
+def _equal_zeros(x):
+    """-0.0 as 0.0, all else as it is."""
+    if x.dtype.is_floating():
+        if x.dtype != tl.float64:
+            x = x.to(tl.float32)
+        x = tl.where(x == 0.0, 0.0, x)
+    return x
+
+
+@kernel
+def argmax_key(x):
+    """Key whose first largest is what argmax finds."""
+    return largest_key(_equal_zeros(x))
+
+
+@kernel
+def argmin_key(x):
+    """Key whose first largest is what argmin finds."""
+    return ~smallest_key(_equal_zeros(x))
+
+
+@kernel
+def same_key(x):
+    """The key itself, in a later pass over the best of each group."""
+    return x
+
+
+@kernel
+def argmax_kernel(
+    x, index, key_out, out, n, inner, blocks, groups, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
+    KEY: tl.constexpr, LOWEST: tl.constexpr, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr,
+    FIRST: tl.constexpr, LAST: tl.constexpr, GROUP_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Position (and, unless LAST, key) of the first largest key in one group of each row of a block.
+
+    FIRST: `x` is the tensor itself; else `x` holds the keys and `index` the positions of the groups before.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    group = program % groups
+    program = program // groups
+    k = kept_block(program % blocks, SHAPE)
+    row = program // blocks
+    x += offset_of(row, outer, x_outer)
+    rows = (k, inner, reduced)
+    walk = (x_inner, x_reduced)
+    begin = group * GROUP_SIZE
+    end = tl.minimum(begin + GROUP_SIZE, n)
+    best = KEY(load_tile(x, begin, end, rows, walk, SHAPE, FLAGS, TAIL))
+    if TAIL:
+        best = tl.where(in_row(begin, end, SHAPE), best, LOWEST)
+    where = filled(begin, SHAPE)
+    for at in range(begin + SHAPE[2], end, SHAPE[2]):
+        key = KEY(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, TAIL))
+        if TAIL:
+            key = tl.where(in_row(at, end, SHAPE), key, LOWEST)
+        better = key > best
+        best = tl.where(better, key, best)
+        where = tl.where(better, at, where)
+    lanes = tl.arange(0, SHAPE[2])
+    if SHAPE[0] == 1:
+        where = where + lanes[None, :]
+    else:
+        where = where + lanes[:, None]
+    largest = tl.max(best, SHAPE[0])
+    where = tl.where(best == per_row(largest, SHAPE), where, 0x7FFFFFFFFFFFFFFF)
+    found = tl.min(where, SHAPE[0])
+    slot = offset_of(row, outer, out_outer) + group + k * out_inner
+    if not FIRST:
+        found = tl.load(index + (offset_of(row, outer, x_outer) + k * x_inner + found))
+    tl.store(out + slot, found, mask=k < inner)
+    if not LAST:
+        tl.store(key_out + slot, largest, mask=k < inner)
+
+
+def _plan(name: str, x: Tensor, dtype: DType, rows: Rows, first: bool, device: Device) -> Plan:
+    key = key_dtype(dtype)
+    groups = -(-rows.length // GROUP)
+    tile = min(TILE, max(4, power_of_two(rows.length)))
+    kept = min(max(1, (2048 if rows.axis == 0 else 1024) // tile), power_of_two(rows.inner))
+    blocks = -(-rows.inner // kept)
+    low = -(2**63) if key is dtypes.int64 else -(2**31)
+    keys = {True: argmax_key if name == "argmax" else argmin_key, False: same_key}
+    last = groups == 1
+    return Plan(
+        name,
+        argmax_kernel,
+        device,
+        (rows.programs * blocks * groups, 1, 1),
+        {
+            "x": Pointer(x.dtype if first else key),
+            "index": Pointer(dtypes.int64),
+            "key_out": Pointer(key),
+            "out": Pointer(dtypes.int64),
+            "n": rows.length,
+            "inner": rows.inner,
+            "blocks": blocks,
+            "groups": groups,
+            "x_inner": rows.inner_strides[0],
+            "out_inner": rows.inner_strides[1] * groups,
+            "outer": rows.outer,
+            "x_outer": rows.outer_strides[0],
+            "out_outer": tuple(s * groups for s in rows.outer_strides[1]),
+            "reduced": rows.reduced,
+            "x_reduced": rows.reduced_strides[0],
+        },
+        {
+            "KEY": keys[first],
+            "LOWEST": low,
+            "SHAPE": rows.shape(kept, tile),
+            "FLAGS": rows.flags(0),
+            "TAIL": rows.length % tile != 0,
+            "FIRST": first,
+            "LAST": last,
+            "GROUP_SIZE": GROUP,
+        },
+        Options(num_warps=4),
+        rows.count * rows.length,
+    )
+
+
+_plans: dict[Any, list[tuple[Plan, int]]] = {}
+
+
+def _stages(name: str, x: Tensor, axes: tuple[int, ...]) -> list[tuple[Plan, int]]:
+    """The launches, each with the number of positions it leaves."""
+    steps = contiguous_strides(reduced_shape(x.shape, axes, True))
+    strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
+    rows = rows_of(x.shape, axes, (x.strides, strides), f"nbx.{name}")
+    stages: list[tuple[Plan, int]] = []
+    while True:
+        groups = -(-rows.length // GROUP)
+        stages.append((_plan(name, x, x.dtype, rows, not stages, x.device), rows.count * groups))
+        if groups == 1:
+            return stages
+        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)), f"nbx.{name}")
+
+
+def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    axes = tuple(range(x.ndim)) if axis is None else (normalize_axis(axis, x.ndim, f"nbx.{name}"),)
+    check_rows(x, axes, name)
+    out = empty(reduced_shape(x.shape, axes, keepdims), dtypes.int64, x.device)
+    if out.size == 0:
+        return out
+    key = (name, axes, layout(x))
+    stages = _plans.get(key)
+    if stages is None:
+        stages = _plans[key] = _stages(name, x, axes)
+    keys, found = x, out
+    for plan, size in stages[:-1]:
+        best = empty((size,), key_dtype(x.dtype), x.device)
+        places = empty((size,), dtypes.int64, x.device)
+        plan.run(keys.ptr, found.ptr, best.ptr, places.ptr)
+        keys, found = best, places
+    stages[-1][0].run(keys.ptr, found.ptr, found.ptr, out.ptr)
+    return out
+
+
+def reference_argmax(x: "np.ndarray[Any, Any]", axis: Any = None, *, keepdims: bool = False) -> "np.ndarray[Any, Any]":
+    return np.asarray(np.argmax(x, axis=axis, keepdims=keepdims))
+
+
+def reference_argmin(x: "np.ndarray[Any, Any]", axis: Any = None, *, keepdims: bool = False) -> "np.ndarray[Any, Any]":
+    return np.asarray(np.argmin(x, axis=axis, keepdims=keepdims))
+
+
+def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    yield rng.integers(0, 9, (3, 50, 7)).astype(np.float32), 1
+    yield rng.integers(0, 9, (2, 2049), np.int8), -1
+    yield rng.standard_normal((17, 3), np.float32), None
+
+
+@operator("argmax", kernels=(argmax_kernel, argmax_key), reference=reference_argmax, samples=samples)
+def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """Position of the first largest element along `axis` (None: in row-major order); of the first NaN if there is one.
+
+    Parameters
+    ----------
+    axis
+        An axis or None.
+    keepdims
+        Whether reduced axes stay, with size 1.
+    """
+    return _find("argmax", x, axis, keepdims)
+
+
+@operator("argmin", kernels=(argmax_kernel, argmin_key), reference=reference_argmin, samples=samples)
+def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """Position of the first smallest element; see `argmax`."""
+    return _find("argmin", x, axis, keepdims)

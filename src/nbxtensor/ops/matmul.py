@@ -1,0 +1,419 @@
+"""Matrix product: ``matmul(a, b)``.
+
+``out[..., m, n] = sum_k a[..., m, k] * b[..., k, n]``
+
+Shapes
+    As the standard says: at least 1-D; leading axes broadcast; a 1-D operand is a row (first) or a column (second) and
+    its axis goes. Any strides: transposed, sliced, reversed and broadcast operands are read where they are. K = 0
+    gives 0.
+Dtypes
+    Operands are promoted. float32; float16 and bfloat16 (computed in float32, rounded once); float64; integers (exact,
+    wrapping around).
+Errors
+    ShapeError for sizes that do not match, DTypeError for bool and storage-only dtypes, DeviceError.
+Accuracy
+    One fused multiply-add for each product. The chain runs in ascending k over chunks of 512; the sums of the chunks
+    are added in order, from 0. So the error is at most ``(512 + K / 512) * 2^-24 * sum |a||b|`` in float32.
+Guarantee
+    universal: the order depends on k alone, never on tiles, batch or device.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nbxtensor.base import dtypes
+from nbxtensor.base.dtypes import DType
+from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
+from nbxtensor.base.promotion import result_type
+from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, merge_dims
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.kernel.declare import operator
+from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.rows import offset_of, power_of_two
+from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.tensor import Tensor, empty
+
+CHUNK = 512
+
+
+@kernel
+def _dot_step(
+    a, b, acc, at, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
+    BK: tl.constexpr, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
+    M_TAIL: tl.constexpr, N_TAIL: tl.constexpr, K_TAIL: tl.constexpr,
+):  # fmt: skip
+    """Continue the chains of a tile by the BK steps from `at`; steps beyond `k` add 0 * 0."""
+    i = tl.arange(0, BK)
+    if A_UNIT:
+        a_pointers = (a + at) + (rows * a_m)[:, None] + i[None, :]
+    else:
+        a_pointers = (a + at * a_k) + (rows * a_m)[:, None] + (i.to(tl.int64) * a_k)[None, :]
+    if B_UNIT:
+        b_pointers = (b + at * b_k) + (i.to(tl.int64) * b_k)[:, None] + columns[None, :]
+    else:
+        b_pointers = (b + at * b_k) + (i.to(tl.int64) * b_k)[:, None] + (columns * b_n)[None, :]
+    inside = at + i < k
+    if M_TAIL and K_TAIL:
+        x = tl.load(a_pointers, mask=(rows < m)[:, None] & inside[None, :], other=0.0)
+    elif M_TAIL:
+        x = tl.load(a_pointers, mask=(rows < m)[:, None], other=0.0)
+    elif K_TAIL:
+        x = tl.load(a_pointers, mask=inside[None, :], other=0.0)
+    else:
+        x = tl.load(a_pointers)
+    if N_TAIL and K_TAIL:
+        y = tl.load(b_pointers, mask=inside[:, None] & (columns < n)[None, :], other=0.0)
+    elif N_TAIL:
+        y = tl.load(b_pointers, mask=(columns < n)[None, :], other=0.0)
+    elif K_TAIL:
+        y = tl.load(b_pointers, mask=inside[:, None], other=0.0)
+    else:
+        y = tl.load(b_pointers)
+    return tl.dot(x.to(tl.float32), y.to(tl.float32), acc, input_precision="ieee")
+
+
+@kernel
+def matmul_kernel(
+    a, b, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_k, b_n, out_m,
+    batch, a_batch, b_batch, out_batch,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNK_SIZE: tl.constexpr,
+    A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, M_TAIL: tl.constexpr, N_TAIL: tl.constexpr, K_TAIL: tl.constexpr,
+    CHUNKS: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    """One tile of one product of the batch. CHUNKS: K holds whole chunks; REST: and steps beyond them."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = program % tiles
+    index = program // tiles
+    a += offset_of(index, batch, a_batch)
+    b += offset_of(index, batch, b_batch)
+    out += offset_of(index, batch, out_batch)
+    rows = first_row + tile // tiles_n * BM + tl.arange(0, BM)
+    columns = first_column + tile % tiles_n * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), tl.float32)
+    begin = k * 0
+    if CHUNKS:
+        for _ in range(k // CHUNK_SIZE):
+            acc = tl.zeros((BM, BN), tl.float32)
+            for step in range(0, CHUNK_SIZE, BK):
+                acc = _dot_step(
+                    a, b, acc, begin + step, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
+                    BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, False,
+                )  # fmt: skip
+            total += acc
+            begin += CHUNK_SIZE
+    if REST:
+        acc = tl.zeros((BM, BN), tl.float32)
+        whole = begin + (k - begin) // BK * BK
+        for at in range(begin, whole, BK):
+            acc = _dot_step(
+                a, b, acc, at, k, rows, columns, m, n, a_m, a_k, b_k, b_n, BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, False
+            )
+        if K_TAIL:
+            acc = _dot_step(
+                a, b, acc, whole, k, rows, columns, m, n, a_m, a_k, b_k, b_n, BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, True
+            )
+        total += acc
+    pointers = out + (rows * out_m)[:, None] + columns[None, :]
+    value = cast(total, out.dtype.element_ty)
+    if M_TAIL and N_TAIL:
+        tl.store(pointers, value, mask=(rows < m)[:, None] & (columns < n)[None, :])
+    elif M_TAIL:
+        tl.store(pointers, value, mask=(rows < m)[:, None])
+    elif N_TAIL:
+        tl.store(pointers, value, mask=(columns < n)[None, :])
+    else:
+        tl.store(pointers, value)
+
+
+@kernel
+def matmul_outer_kernel(
+    a, b, out, m, n, k, tiles_n, tiles, a_m, a_k, b_k, b_n, out_m, batch, a_batch, b_batch, out_batch,
+    TYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHUNK_SIZE: tl.constexpr,
+):  # fmt: skip
+    """One tile of a product in float64 or integers: one outer product for each k, in the order of the chains."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = program % tiles
+    index = program // tiles
+    a += offset_of(index, batch, a_batch)
+    b += offset_of(index, batch, b_batch)
+    rows = tile // tiles_n * BM + tl.arange(0, BM)
+    columns = tile % tiles_n * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), TYPE)
+    for begin in range(0, k, CHUNK_SIZE):
+        acc = tl.zeros((BM, BN), TYPE)
+        for at in range(begin, tl.minimum(begin + CHUNK_SIZE, k)):
+            x = cast(tl.load(a + (rows * a_m + at * a_k), mask=rows < m, other=0), TYPE)[:, None]
+            y = cast(tl.load(b + (columns * b_n + at * b_k), mask=columns < n, other=0), TYPE)[None, :]
+            if tl.float64 == TYPE:
+                acc = tl.fma(tl.broadcast_to(x, (BM, BN)), tl.broadcast_to(y, (BM, BN)), acc)
+            else:
+                acc = acc + x * y
+        total += acc
+    pointers = out + offset_of(index, batch, out_batch) + (rows * out_m)[:, None] + columns[None, :]
+    tl.store(pointers, cast(total, out.dtype.element_ty), mask=(rows < m)[:, None] & (columns < n)[None, :])
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Sizes and strides of a batched product, after broadcasting and merging the batch axes."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    a: tuple[tuple[int, ...], int, int]  # batch strides, row stride, column stride
+    b: tuple[tuple[int, ...], int, int]
+    out: tuple[tuple[int, ...], int]
+
+    @property
+    def count(self) -> int:
+        return prod(self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Sizes of one tile and the warps that compute it."""
+
+    bm: int
+    bn: int
+    bk: int
+    num_warps: int
+
+
+def tile_for(product: Product, profile: Profile) -> Tile:
+    """Tile of a product. BK divides a chunk, so no tile changes a bit; it divides K where it can: that saves a mask."""
+    limit = 256 if profile.warp_size == 1 else 32
+    bk = 16
+    while bk < limit and product.k % (2 * bk) == 0:
+        bk *= 2
+    if product.k % bk:
+        bk = 16 if product.k < 64 else 32
+    if profile.warp_size == 1:
+        return Tile(min(64, power_of_two(product.m)), min(64, max(8, power_of_two(product.n))), bk, 1)
+    bm = min(64, max(16, power_of_two(product.m)))
+    bn = min(64, max(16, power_of_two(product.n)))
+    if product.m >= 1024 and product.n >= 1024 and product.m * product.n * product.count >= 2**23:
+        bm, bn = 128, 128
+    return Tile(bm, bn, bk, 8 if bm * bn >= 16_384 else 4)
+
+
+def _parts(size: int, block: int) -> list[tuple[int, int, bool]]:
+    """A dimension as (start, blocks, masked): whole blocks, and what is left."""
+    whole = size // block
+    parts = [(0, whole, False)] if whole else []
+    return [*parts, (whole * block, 1, True)] if size % block else parts
+
+
+def _dot_plans(
+    name: str, p: Product, types: tuple[DType, DType, DType], device: Device, tile: Tile | None
+) -> list[Plan]:
+    tile = tile_for(p, device.profile) if tile is None else tile
+    plans: list[Plan] = []
+    if device.profile.warp_size == 1:
+        regions = [(r, c) for r in _parts(p.m, tile.bm) for c in _parts(p.n, tile.bn)]
+    else:
+        rows, columns = -(-p.m // tile.bm), -(-p.n // tile.bn)
+        regions = [((0, rows, p.m % tile.bm != 0), (0, columns, p.n % tile.bn != 0))]
+    for (row, row_blocks, m_tail), (column, column_blocks, n_tail) in regions:
+        tiles = row_blocks * column_blocks
+        arguments: dict[str, Argument] = {
+            "a": Pointer(types[0]),
+            "b": Pointer(types[1]),
+            "out": Pointer(types[2]),
+            "m": p.m,
+            "n": p.n,
+            "k": p.k,
+            "first_row": row,
+            "first_column": column,
+            "tiles_n": column_blocks,
+            "tiles": tiles,
+            "a_m": p.a[1],
+            "a_k": p.a[2],
+            "b_k": p.b[1],
+            "b_n": p.b[2],
+            "out_m": p.out[1],
+            "batch": p.batch,
+            "a_batch": p.a[0],
+            "b_batch": p.b[0],
+            "out_batch": p.out[0],
+        }
+        bm = min(tile.bm, max(1 if device.profile.warp_size == 1 else 16, power_of_two(p.m - row)))
+        bn = min(tile.bn, max(8, power_of_two(p.n - column)))
+        rest = p.k % CHUNK
+        constants: dict[str, Constant] = {
+            "BM": bm,
+            "BN": bn,
+            "BK": tile.bk,
+            "CHUNK_SIZE": CHUNK,
+            "A_UNIT": p.a[2] == 1,
+            "B_UNIT": p.b[2] == 1,
+            "M_TAIL": m_tail and (p.m - row) % bm != 0,
+            "N_TAIL": n_tail and (p.n - column) % bn != 0,
+            "K_TAIL": rest % tile.bk != 0,
+            "CHUNKS": p.k >= CHUNK,
+            "REST": rest != 0,
+        }
+        options = Options(num_warps=tile.num_warps, num_stages=3)
+        work = p.m * p.n * p.k * p.count // 8
+        plans.append(Plan(name, matmul_kernel, device, (tiles * p.count, 1, 1), arguments, constants, options, work))
+    return plans
+
+
+def _outer_plan(name: str, p: Product, types: tuple[DType, DType, DType], compute: DType, device: Device) -> Plan:
+    bm, bn = min(16, power_of_two(p.m)), min(32, power_of_two(p.n))
+    columns = -(-p.n // bn)
+    tiles = -(-p.m // bm) * columns
+    arguments: dict[str, Argument] = {
+        "a": Pointer(types[0]),
+        "b": Pointer(types[1]),
+        "out": Pointer(types[2]),
+        "m": p.m,
+        "n": p.n,
+        "k": p.k,
+        "tiles_n": columns,
+        "tiles": tiles,
+        "a_m": p.a[1],
+        "a_k": p.a[2],
+        "b_k": p.b[1],
+        "b_n": p.b[2],
+        "out_m": p.out[1],
+        "batch": p.batch,
+        "a_batch": p.a[0],
+        "b_batch": p.b[0],
+        "out_batch": p.out[0],
+    }
+    constants: dict[str, Constant] = {"TYPE": compute, "BM": bm, "BN": bn, "CHUNK_SIZE": CHUNK}
+    work = p.m * p.n * p.k * p.count
+    return Plan(name, matmul_outer_kernel, device, (tiles * p.count, 1, 1), arguments, constants, Options(), work)
+
+
+def product_of(
+    a_shape: tuple[int, ...],
+    a_strides: tuple[int, ...],
+    b_shape: tuple[int, ...],
+    b_strides: tuple[int, ...],
+    function: str,
+) -> tuple[Product, tuple[int, ...]]:
+    """The product of operands of at least two axes, and the shape of its result."""
+    m, k = a_shape[-2:]
+    if b_shape[-2] != k:
+        raise ShapeError(
+            function,
+            "the inner sizes differ",
+            got=f"{a_shape} and {b_shape}",
+            allowed="(..., m, k) with (..., k, n)",
+        )
+    n = b_shape[-1]
+    lead = broadcast_shapes(a_shape[:-2], b_shape[:-2], function=function)
+    shape = (*lead, m, n)
+    a_lead = broadcast_strides(a_shape[:-2], a_strides[:-2], lead, function)
+    b_lead = broadcast_strides(b_shape[:-2], b_strides[:-2], lead, function)
+    out_lead = tuple(prod(shape[d + 1 :]) for d in range(len(lead)))
+    if 0 in shape:
+        return Product(m, n, k, (0,), ((0,), 0, 0), ((0,), 0, 0), ((0,), 0)), shape
+    a_m, a_k = a_strides[-2:]
+    b_k, b_n = b_strides[-2:]
+    rows_of_batch = [d for d in range(len(lead)) if lead[d] > 1]
+    if rows_of_batch and all(b_lead[d] == 0 for d in rows_of_batch):
+        # One right operand for the whole batch: the batch is more rows, if rows follow each other evenly.
+        merged, ((step,), _) = _as_one(merge_dims([*lead, m], [[*a_lead, a_m], [*out_lead, n]]))
+        if merged is not None:
+            return Product(merged, n, k, (1,), ((0,), step, a_k), ((0,), b_k, b_n), ((0,), n)), shape
+    batch, (a_batch, b_batch, out_batch) = merge_dims(lead, [a_lead, b_lead, out_lead], function=function)
+    return Product(m, n, k, batch, (a_batch, a_m, a_k), (b_batch, b_k, b_n), (out_batch, n)), shape
+
+
+def _as_one(merged: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]) -> tuple[int | None, Any]:
+    sizes, strides = merged
+    return (sizes[0], strides) if len(sizes) == 1 else (None, ((0,), (0,)))
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """Dtype in which products of `dtype` are summed."""
+    if dtype.is_float:
+        return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    return dtypes.int64 if dtype.itemsize == 8 else dtypes.int32
+
+
+@lru_cache(maxsize=4096)
+def _plans_of(
+    name: str, product: Product, types: tuple[DType, DType, DType], device: Device, tile: Tile | None
+) -> tuple[Plan, ...]:
+    compute = compute_dtype(types[2])
+    if compute is dtypes.float32:
+        return tuple(_dot_plans(name, product, types, device, tile))
+    return (_outer_plan(name, product, types, compute, device),)
+
+
+def run_product(
+    name: str,
+    product: Product,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    tile: Tile | None = None,
+    a_ptr: int = 0,
+    b_ptr: int = 0,
+) -> None:
+    """Compute a product into `out`; `a_ptr` and `b_ptr` replace the operands' addresses."""
+    for plan in _plans_of(name, product, (a.dtype, b.dtype, out.dtype), a.device, tile):
+        plan.run(a_ptr or a.ptr, b_ptr or b.ptr, out.ptr)
+
+
+def reference(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    if a.dtype.kind in "iu":
+        return np.matmul(a, b)
+    return np.matmul(a.astype(np.float64), b.astype(np.float64))
+
+
+def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    yield rng.standard_normal((3, 33, 65), np.float32), rng.standard_normal((65, 17), np.float32)
+    yield rng.integers(-5, 5, (4, 7), np.int16), rng.integers(-5, 5, (7, 3), np.int16)
+
+
+@operator("matmul", kernels=(matmul_kernel, matmul_outer_kernel), reference=reference, samples=samples)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product of the last two axes; leading axes broadcast.
+
+    Parameters
+    ----------
+    a, b
+        Operands of at least one axis; a 1-D operand is a row (`a`) or a column (`b`).
+    """
+    return _matmul(a, b, None)
+
+
+def _matmul(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
+    if not a.shape or not b.shape:
+        raise ShapeError("nbx.matmul", "an operand is 0-d", got=f"{a.shape} and {b.shape}", allowed="at least 1-D")
+    if a.device is not b.device:
+        raise DeviceError(
+            "nbx.matmul",
+            "operands are on different devices",
+            got=f"{a.device.name} and {b.device.name}",
+            mend="move one of them with to_device",
+        )
+    dtype = result_type(a.dtype, b.dtype)
+    if dtype.is_bool or dtype.storage_only:
+        raise DTypeError("nbx.matmul", "unsupported dtype", got=dtype, allowed="integers and floats", mend="use astype")
+    left = a if a.ndim > 1 else a.reshape(1, -1)
+    right = b if b.ndim > 1 else b.expand_dims(1)
+    product, shape = product_of(left.shape, left.strides, right.shape, right.strides, "nbx.matmul")
+    out = empty(shape, dtype, a.device)
+    if out.size and product.k == 0:
+        table["copy_into"](out, 0)
+    elif out.size:
+        run_product("matmul", product, left, right, out, tile)
+    if a.ndim == 1 and b.ndim == 1:
+        return out.reshape(())
+    if a.ndim == 1:
+        return out.reshape((*shape[:-2], shape[-1]))
+    return out.reshape(shape[:-1]) if b.ndim == 1 else out
