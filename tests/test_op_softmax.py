@@ -5,14 +5,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from numeric import ulp_error
-from rows_helpers import bits, layouts
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, AxisError, CompileError, DTypeError, ShapeError
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.rows import rows_of
 from nbxtensor.ops import softmax as op
+from numeric import ulp_error
+from rows_helpers import bits, layouts
 
 RNG = np.random.default_rng(0)
 INF, NAN = np.inf, np.nan
