@@ -40,20 +40,23 @@ def test_block_sizes():
 
 
 def test_freed_blocks_are_used_again_up_to_a_bound():
-    allocator = Allocator(kept=1 << 20)
-    first = allocator.allocate(300_000)
+    allocator = Allocator(kept=4 << 20)
+    first = allocator.allocate(1_000_000)
     ptr = first.ptr
     del first
-    assert allocator.kept_bytes == block_size(300_000)
-    again = allocator.allocate(299_999)
+    assert allocator.kept_bytes == block_size(1_000_000)
+    again = allocator.allocate(999_999)
     assert again.ptr == ptr
     assert allocator.kept_bytes == 0
-    held = [allocator.allocate(300_000) for _ in range(10)]
+    held = [allocator.allocate(1_000_000) for _ in range(10)]
     held.clear()
-    assert 0 < allocator.kept_bytes <= 1 << 20
-    big = allocator.allocate(2 << 20)
+    assert 0 < allocator.kept_bytes <= 4 << 20
+    big = allocator.allocate(8 << 20)
     del big
-    assert allocator.kept_bytes <= 1 << 20
+    assert allocator.kept_bytes <= 4 << 20
+    held = [allocator.allocate(100_000) for _ in range(1000)]
+    held.clear()
+    assert allocator.kept_bytes <= 8 << 20
     allocator.trim()
     assert allocator.kept_bytes == 0
 

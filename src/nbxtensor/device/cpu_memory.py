@@ -1,8 +1,8 @@
 """Memory of the CPU device: blocks aligned to a cache line, recycled so that page faults are paid once."""
 
 import ctypes
-import threading
-from collections import deque
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from nbxtensor.base.errors import OutOfMemoryError
@@ -11,6 +11,9 @@ ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
 KEPT_BYTES = 1 << 30
 """Most bytes of freed blocks that are kept for the next allocation."""
+SMALL = 1 << 18
+SMALL_BYTES = 4 << 20
+"""Blocks of up to `SMALL` bytes are kept by the size: `SMALL_BYTES` of each."""
 
 _CHECKED = 16 << 20
 _MADV_HUGEPAGE = 14
@@ -27,6 +30,7 @@ _madvise = _libc.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
+@lru_cache(4096)
 def block_size(nbytes: int) -> int:
     """Bytes of the block that holds `nbytes`: a multiple of 64 at most a quarter larger, so that blocks are reused."""
     if nbytes <= 4 * ALIGNMENT:
@@ -56,19 +60,32 @@ def memory_info() -> tuple[int, int]:
     return free, total
 
 
+class _Shelf(list[int]):
+    """Freed blocks of one size; `room` is how many may be added without asking."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.room = SMALL_BYTES // size if size <= SMALL else 0
+
+
 class CpuBuffer:
     """A block of host memory; goes back to its allocator with the last reference."""
 
-    __slots__ = ("_home", "_size", "nbytes", "ptr")
+    __slots__ = ("_home", "_shelf", "nbytes", "ptr")
 
-    def __init__(self, home: "Allocator", ptr: int, size: int, nbytes: int) -> None:
+    def __init__(self, home: "Allocator", shelf: _Shelf, ptr: int, nbytes: int) -> None:
         self._home = home
-        self._size = size
+        self._shelf = shelf
         self.ptr = ptr
         self.nbytes = nbytes
 
     def __del__(self) -> None:
-        self._home.release(self.ptr, self._size)
+        shelf = self._shelf
+        if len(shelf) < shelf.room:
+            shelf.append(self.ptr)
+        else:
+            self._home.release(self.ptr, shelf)
 
     def __repr__(self) -> str:
         return f"<CpuBuffer {self.nbytes} bytes at {self.ptr:#x}>"
@@ -77,39 +94,37 @@ class CpuBuffer:
 class Allocator:
     """Gives out blocks and keeps freed ones, up to a bound, for the next request of the same size.
 
+    Blocks come back whenever the garbage collector likes, also in the middle of a method here and on any thread. So
+    there is no lock: a block moves by one ``pop`` or ``append``, and the bound is kept to within a few blocks.
+
     Parameters
     ----------
     kept
-        Most bytes of freed blocks to keep.
+        Most bytes of freed blocks to keep, those of up to `SMALL` bytes aside.
     """
 
     def __init__(self, kept: int = KEPT_BYTES) -> None:
         self._kept = kept
-        self._blocks: dict[int, list[int]] = {}
-        self._bytes = 0
-        self._late: deque[tuple[int, int]] = deque()
-        self._lock = threading.Lock()
+        self._shelves: dict[int, _Shelf] = {}
+        self._at_most = 0  # upper bound of the bytes kept: counts what comes, not what goes
         self._free = _free
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of freed blocks kept at present."""
-        return self._bytes
+        return sum(shelf.size * len(shelf) for shelf in list(self._shelves.values()))
 
     def allocate(self, nbytes: int) -> CpuBuffer:
         """A block of at least `nbytes` bytes with arbitrary content."""
         size = block_size(nbytes)
-        ptr = 0
-        if self._lock.acquire(blocking=False):
-            try:
-                self._take_late()
-                blocks = self._blocks.get(size)
-                if blocks:
-                    ptr = blocks.pop()
-                    self._bytes -= size
-            finally:
-                self._lock.release()
-        return CpuBuffer(self, ptr or self._fresh(size, nbytes), size, nbytes)
+        shelf = self._shelves.get(size)
+        if shelf is None:
+            shelf = self._shelves.setdefault(size, _Shelf(size))
+        try:
+            ptr = shelf.pop()
+        except IndexError:
+            ptr = self._fresh(size, nbytes)
+        return CpuBuffer(self, shelf, ptr, nbytes)
 
     def _fresh(self, size: int, nbytes: int) -> int:
         if size >= _CHECKED and size > memory_info()[0]:
@@ -133,41 +148,22 @@ class Allocator:
             "allocate", f"{nbytes} bytes do not fit on the cpu", got=f"{free} bytes free of {total}"
         )
 
-    def release(self, ptr: int, size: int) -> None:
-        """Take a block back.
-
-        The garbage collector may call this in the middle of any other method, so nothing here waits for the lock.
-        """
-        self._late.append((ptr, size))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._take_late()
-            finally:
-                self._lock.release()
-
-    def _take_late(self) -> None:
-        while self._late:
-            ptr, size = self._late.popleft()
-            if size > self._kept:
-                self._free(ptr)
-                continue
-            if self._bytes + size > self._kept:
-                self._drop()
-            self._blocks.setdefault(size, []).append(ptr)
-            self._bytes += size
-
-    def _drop(self) -> None:
-        for blocks in self._blocks.values():
-            for ptr in blocks:
-                self._free(ptr)
-        self._blocks.clear()
-        self._bytes = 0
+    def release(self, ptr: int, shelf: _Shelf) -> None:
+        """Take back a block that its shelf has no room for without asking."""
+        if shelf.size <= SMALL or shelf.size > self._kept:
+            self._free(ptr)
+            return
+        self._at_most += shelf.size
+        if self._at_most > self._kept:
+            self._at_most = self.kept_bytes + shelf.size
+            if self._at_most > self._kept:
+                self.trim()
+                self._at_most = shelf.size
+        shelf.append(ptr)
 
     def trim(self) -> None:
         """Give all kept blocks back to the system."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._take_late()
-                self._drop()
-            finally:
-                self._lock.release()
+        for shelf in list(self._shelves.values()):
+            with suppress(IndexError):
+                while True:
+                    self._free(shelf.pop())
