@@ -235,6 +235,17 @@ def test_the_thread_knob():
         assert CpuDevice().pool.threads == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("max 100000\n", None), ("100000 100000\n", 1), ("50000 100000\n", 1), ("9900000 100000\n", None)],
+)
+def test_a_container_with_a_quota_gets_no_more_threads_than_that(monkeypatch, tmp_path, text, count):
+    monkeypatch.setattr(knobs, "CGROUP", tmp_path)
+    assert knobs.usable_cpus() == len(os.sched_getaffinity(0))
+    (tmp_path / "cpu.max").write_text(text)
+    assert knobs.usable_cpus() == (count or len(os.sched_getaffinity(0)))
+
+
 def test_the_machine_code_is_that_of_the_source():
     path = Path(__file__).parent.parent / "tools" / "assemble_pool.py"
     spec = importlib.util.spec_from_file_location("assemble_pool", path)

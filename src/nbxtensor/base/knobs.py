@@ -107,10 +107,21 @@ def _cpu_level(text: str) -> str | None:
     return text
 
 
+def usable_cpus() -> int:
+    """Processors that this process may use at once: its affinity, and the quota of its container."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        return count if quota == "max" else max(1, min(count, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return count
+
+
 def _default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbxtensor"
 
 
+CGROUP = Path("/sys/fs/cgroup")
 CPU_LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64-v8.2")
 
 device: Knob[str] = Knob(
@@ -140,14 +151,14 @@ cache_bytes: Knob[int] = Knob(
 num_threads: Knob[int] = Knob(
     "NBX_NUM_THREADS",
     _positive,
-    lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    usable_cpus,
     "an int from 1",
     "threads that run kernels on the CPU",
 )
 compile_workers: Knob[int] = Knob(
     "NBX_COMPILE_WORKERS",
     _positive,
-    lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    usable_cpus,
     "an int from 1",
     "processes that compile kernels side by side",
 )

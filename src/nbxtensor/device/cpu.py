@@ -82,6 +82,9 @@ class CpuDevice:
     def __repr__(self) -> str:
         return f"<device cpu ({self.target}, {self.pool.threads} threads)>"
 
+    def __str__(self) -> str:
+        return self.name
+
     def load(self, artifact: Artifact) -> CpuKernel:
         """Make an artifact ready; its code goes with the returned object."""
         if artifact.target != self.target:

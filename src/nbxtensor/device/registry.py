@@ -1,7 +1,6 @@
 """Devices by name. A device's module is imported when the device is first asked for."""
 
 import importlib
-import importlib.util
 import threading
 
 from nbxtensor.base.errors import DeviceError
@@ -44,8 +43,6 @@ def _open(name: str) -> Device:
     if kind == "cpu" and not colon:
         return importlib.import_module("nbxtensor.device.cpu").CpuDevice()
     if kind == "cuda" and (not colon or rest.isdecimal()):
-        if importlib.util.find_spec("nbxtensor.device.cuda") is None:
-            raise DeviceError("device", "this installation has no CUDA support", got=repr(name), allowed=discover())
         return importlib.import_module("nbxtensor.device.cuda").CudaDevice(int(rest or 0))
     if kind == "null" and (not colon or rest in known_profiles()):
         arch = rest or "x86-64-v3"
@@ -56,7 +53,4 @@ def _open(name: str) -> Device:
 
 def discover() -> list[str]:
     """Names of the devices of this machine, ``"cpu"`` first; the null device is not among them."""
-    found = ["cpu"]
-    if importlib.util.find_spec("nbxtensor.device.cuda") is not None:
-        found += importlib.import_module("nbxtensor.device.cuda").discover()
-    return found
+    return ["cpu", *importlib.import_module("nbxtensor.device.cuda").discover()]
