@@ -1,10 +1,12 @@
-"""Nodes against the standard's own description of their operator: counts of inputs and outputs, attributes."""
+"""Nodes against the standard's own description of their operator: counts of inputs and outputs, attributes, dtypes."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from nbxtensor.base.dtypes import DType
 from nbxtensor.onnx.graph import Attribute, Node, Subgraph
 from nbxtensor.onnx.parse import import_onnx
 
@@ -50,4 +52,35 @@ def violation(node: Node, opset: int) -> str:
     for name, known in schema.attributes.items():
         if known.required and name not in node.attributes:
             return f"attribute {name} is missing"
+    return ""
+
+
+STANDARD_NAMES = {"float32": "float", "float64": "double"}
+
+
+@cache
+def _formal_types(op: str, opset: int) -> tuple[tuple[tuple[str, bool], ...], dict[str, frozenset[str]]]:
+    """Per formal input its type parameter and whether it may repeat; the dtypes that each parameter allows."""
+    schema = _schema(op, opset)
+    onnx = import_onnx()
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    formal = tuple((i.type_str if i.is_homogeneous else "", i.option == variadic) for i in schema.inputs)
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    return formal, allowed
+
+
+def misfit(node: Node, opset: int, given: Sequence[DType | None]) -> str:
+    """What is wrong with the dtypes of a node's inputs (None: left out); empty if nothing is."""
+    formal, allowed = _formal_types(node.op, opset)
+    bound: dict[str, DType] = {}
+    for position, dtype in enumerate(given):
+        parameter, repeats = formal[min(position, len(formal) - 1)]
+        if dtype is None or not parameter or (position >= len(formal) and not repeats):
+            continue
+        name = f"tensor({STANDARD_NAMES.get(dtype.name, dtype.name)})"
+        choices = allowed.get(parameter, frozenset((parameter,)))
+        if name not in choices:
+            return f"input number {position} cannot be of dtype {dtype.name} in opset {opset}"
+        if bound.setdefault(parameter, dtype) is not dtype:
+            return f"inputs must have one dtype, not {bound[parameter].name} and {dtype.name}"
     return ""

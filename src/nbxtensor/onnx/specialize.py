@@ -17,6 +17,7 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Call as Launch
 from nbxtensor.onnx.graph import Array, Graph, Node
 from nbxtensor.onnx.registry import ContentNeededError, Context, Inputs, find
+from nbxtensor.onnx.schema import misfit
 from nbxtensor.program import Runner, Traced, Tracer, Value
 from nbxtensor.tensor.create import from_numpy
 from nbxtensor.tensor.tensor import Tensor
@@ -133,6 +134,9 @@ def _apply(context: Context, node: Node, inputs: Inputs) -> list[Value | None]:
     handler = find(node.op, context.opset)
     if handler is None:
         raise ModelError(FUNCTION, f"{node} is not supported")
+    wrong = misfit(node, context.opset, [v and v.dtype for v in inputs])
+    if wrong:
+        raise ModelError(FUNCTION, f"{node}: {wrong}")
     try:
         results = handler.function(context, node, inputs)
     except ContentNeededError as needed:
