@@ -142,6 +142,30 @@ def test_outputs_share_no_memory_with_inputs_and_constants(device: str) -> None:
     assert not np.shares_memory(outputs[0], given)
 
 
+def test_a_view_is_right_for_operands_of_other_layouts(device: str) -> None:
+    t = tracer()
+    x = t.input("x", (4, 6), dtypes.float32)
+    views = [
+        t.call("reshape", x, (2, 12)),
+        t.call("permute_dims", x, (1, 0)),
+        t.call("broadcast_to", x, (2, 4, 6)),
+        t.call("slice_view", x, ((3, None, -2), (1, 5, 2))),
+    ]
+    traced = t.finish([t.call("negative", v) for v in views])
+    assert [c.op for c in traced.program.calls if c.view is not None] == [
+        "reshape",
+        "permute_dims",
+        "broadcast_to",
+        "slice_view",
+    ]
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for given in (array, np.asfortranarray(array), np.arange(96, dtype=np.float32).reshape(8, 12)[1::2, ::-2]):
+        outputs = Runner(traced.program, {}).run([nbx.from_numpy(given, device)])
+        wanted = [given.reshape(2, 12), given.T, np.broadcast_to(given, (2, 4, 6)), given[3::-2, 1:5:2]]
+        for got, expected in zip(outputs, wanted, strict=True):
+            np.testing.assert_array_equal(nbx.to_numpy(got), -expected)
+
+
 def test_small_integers_are_computed_on_the_host() -> None:
     t = tracer()
     a = t.call("add", t.constant(np.array([2, 3])), t.constant(np.array(5)))

@@ -37,6 +37,26 @@ def _text(operand: Operand) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What a call does that only looks at its first operand in another way.
+
+    Attributes
+    ----------
+    source
+        Strides of the operand for which this holds.
+    shape, strides
+        Those of the result.
+    skip
+        Elements from the operand's first element to the result's.
+    """
+
+    source: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One operator applied to slots and literals.
 
@@ -52,6 +72,8 @@ class Call:
         Slots that the call fills, in order.
     source
         What the call comes from, for error messages (``"Conv node 'conv1'"``).
+    view
+        What the call comes to where its result shares the memory of its first operand.
     """
 
     op: str
@@ -59,6 +81,7 @@ class Call:
     attributes: tuple[tuple[str, Literal], ...]
     results: tuple[int, ...]
     source: str = ""
+    view: View | None = None
 
     @property
     def reads(self) -> frozenset[int]:

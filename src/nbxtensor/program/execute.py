@@ -24,7 +24,25 @@ def _materialise(operand: Operand, values: list[Any]) -> Any:
 
 
 def _bind(call: Call) -> Callable[[list[Any]], Any]:
-    """A function of the slot values that makes one call; plain operands take a path without lookups."""
+    """A function of the slot values that makes one call."""
+    run = _bind_operator(call)
+    view = call.view
+    if view is None:
+        return run
+    (index,) = call.reads
+    source, shape, strides, skip = view.source, view.shape, view.strides, view.skip
+
+    def look(values: list[Any]) -> Any:
+        x = values[index]
+        if x.strides != source:
+            return run(values)
+        return Tensor(x.buffer, shape, strides, x.offset + skip, x.dtype, x.device)
+
+    return look
+
+
+def _bind_operator(call: Call) -> Callable[[list[Any]], Any]:
+    """A function that calls the operator; plain operands take a path without lookups."""
     run = function(call.op)
     keywords: dict[str, Any] = dict(call.attributes)
     operands = call.operands

@@ -13,9 +13,9 @@ from typing import Any, cast
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.dtypes import dtype as as_dtype
 from nbxtensor.device.protocol import Device
-from nbxtensor.program.calls import Call, Literal, Operand, Program, Slot
+from nbxtensor.program.calls import Call, Literal, Operand, Program, Slot, View
 from nbxtensor.program.host import Array, evaluate
-from nbxtensor.program.names import function
+from nbxtensor.program.names import VIEWS, function
 from nbxtensor.tensor.tensor import Tensor, empty
 
 SCALAR_OPERANDS = frozenset(
@@ -202,9 +202,9 @@ class Tracer:
             value = Value(tensor.shape, tensor.dtype, part, None, constant, shared, roots, tensor=tensor)
             self._place(value)
             results.append(value)
-        self._calls.append(
-            Call(op, placed, tuple(sorted(attributes.items())), tuple(v.slot for v in results), self.source)
-        )
+        view = _view(operands, tensors) if op in VIEWS else None
+        named = tuple(sorted(attributes.items()))
+        self._calls.append(Call(op, placed, named, tuple(v.slot for v in results), self.source, view))
         self._launches.append((before, len(self._recorded)))
         return results
 
@@ -267,6 +267,15 @@ class Tracer:
         if isinstance(operand, list):
             return tuple(self._operand(o) for o in operand)
         return cast(Operand, operand)
+
+
+def _view(operands: Sequence[CallOperand], results: list[Tensor]) -> View | None:
+    """What a call of a view comes to; None where it copies."""
+    source = _tensor_of(operands[0])
+    (result,) = results
+    if result.buffer is not source.buffer:
+        return None
+    return View(source.strides, result.shape, result.strides, result.offset - source.offset)
 
 
 def _buffer(value: Value) -> object:

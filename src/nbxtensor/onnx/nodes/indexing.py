@@ -1,5 +1,6 @@
 """Gathering elements by index, padding, one-hot, the largest and its place."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,31 +13,23 @@ from nbxtensor.onnx.registry import Context, Function, Inputs, Results, get, han
 from nbxtensor.program import Value
 
 
-def _wrapped(context: Context, indices: Value, n: int) -> Value:
-    """Indices as int64, negative ones counted from the end; known ones are checked."""
-    indices = context.cast(indices, dtypes.int64)
-    if indices.array is not None:
-        array = indices.array
-        if array.size and (array.min() < -n or array.max() >= n):
-            raise ModelError("onnx", f"an index is out of range for {n} elements")
-        return (
-            indices
-            if not array.size or array.min() >= 0
-            else context.known(np.where(array < 0, array + n, array), dtypes.int64)
-        )
-    below = context.call("less", indices, context.known(0, dtypes.int64))
-    return context.call("where", below, context.call("add", indices, context.known(n, dtypes.int64)), indices)
+def _checked(indices: Value, sizes: Sequence[int]) -> Value:
+    """`indices` (the last axis over `sizes` if there are several), out of range in no known place.
+
+    Negative ones count from the end, as in the operators that take them.
+    """
+    if indices.array is not None and indices.size:
+        limits = np.asarray(sizes)
+        if bool(np.any((indices.array < -limits) | (indices.array >= limits))):
+            raise ModelError("onnx", f"an index is out of range for {tuple(sizes)} elements")
+    return indices
 
 
 @handles("Gather", uses=("take",))
 def gather(context: Context, node: Node, inputs: Inputs) -> Results:
     x, indices = need(inputs, 0), need(inputs, 1)
     axis = normalized_axis(node.int("axis", 0), x.ndim)
-    wrapped = _wrapped(context, indices, x.shape[axis])
-    if indices.ndim == 1:
-        return context.call("take", x, wrapped, axis=axis)
-    taken = context.call("take", x, context.reshape(wrapped, (indices.size,)), axis=axis)
-    return context.reshape(taken, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    return context.call("take", x, _checked(indices, [x.shape[axis]]), axis=axis)
 
 
 @handles("GatherElements", 11, uses=("take_along_axis",))
@@ -49,7 +42,7 @@ def gather_elements(context: Context, node: Node, inputs: Inputs) -> Results:
     if any(i != axis and n > m for i, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True))):
         raise ModelError("onnx", f"GatherElements has indices of shape {indices.shape} for data of shape {x.shape}")
     part = context.take_slices(x, kept)
-    return context.call("take_along_axis", part, _wrapped(context, indices, x.shape[axis]), axis=axis)
+    return context.call("take_along_axis", part, _checked(indices, [x.shape[axis]]), axis=axis)
 
 
 @handles("GatherND", 11, uses=("gather_nd",))
@@ -59,13 +52,8 @@ def gather_nd(context: Context, node: Node, inputs: Inputs) -> Results:
     depth = indices.shape[-1] if indices.ndim else 0
     if not 0 <= batch < min(x.ndim, max(indices.ndim, 1)) or not 1 <= depth <= x.ndim - batch:
         raise ModelError("onnx", f"GatherND has indices of shape {indices.shape} for data of shape {x.shape}")
-    if indices.array is not None and indices.size:
-        sizes = np.asarray(x.shape[batch : batch + depth])
-        array = indices.array
-        if bool(np.any((array < -sizes) | (array >= sizes))):
-            raise ModelError("onnx", f"an index of GatherND is out of range for {x.shape}")
-        indices = context.known(np.where(array < 0, array + sizes, array), dtypes.int64)
-    return context.call("gather_nd", x, context.cast(indices, dtypes.int64), batch_dims=batch)
+    checked = _checked(indices, x.shape[batch : batch + depth])
+    return context.call("gather_nd", x, checked, batch_dims=batch)
 
 
 def _extreme(op: str) -> Function:
