@@ -55,12 +55,38 @@ def test_types_of_files(types: FileTypes, samples: dict[str, Path]) -> None:
     assert by_label["empty"].score == 1.0
 
 
+@pytest.mark.parametrize(
+    ("data", "label"),
+    [
+        (b"a", "txt"),
+        (b"abcdefg", "txt"),
+        (b"   abcdefg", "txt"),
+        (b"\xff" * 7, "unknown"),
+        (b"\xff" * 8, "unknown"),
+        (b"\0" * 100, "unknown"),
+        (b"\n" * 5000, "txt"),
+        (b" " * 5000 + b"text text text", "txt"),
+        (b"\xff\xfe\0\1" + b" " * 9, "txt"),
+        ("é".encode() * 3, "txt"),
+        (b"x" + b" " * 20, "txt"),
+        (b"abc\x80defghi", "txt"),
+    ],
+)
+def test_files_with_little_in_them(types: FileTypes, tmp_path: Path, data: bytes, label: str) -> None:
+    """Labels that the package's own command gives."""
+    path = tmp_path / "sample"
+    path.write_bytes(data)
+    (found,) = types.identify([path])
+    assert found.label == label
+
+
 def test_scores_equal_onnxruntimes(types: FileTypes) -> None:
     rows = np.stack(
         [r for r in (types.features(t.encode()) for t in (PYTHON * 3, JSON, C * 2, HTML * 4)) if r is not None]
     )
     session = onnxruntime.InferenceSession(str(files.model_file(files.MAGIKA)), providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, {"bytes": rows})
+    # one by one: onnxruntime's own result for a file moves by 3e-4 with the size of the batch
+    expected = np.concatenate([session.run(None, {"bytes": row[None]})[0] for row in rows])
     (got,) = types.model(bytes=rows).values()
     np.testing.assert_allclose(nbx.to_numpy(got), expected, rtol=0, atol=1e-4 * expected.max())
 
