@@ -1,5 +1,6 @@
 """``nbxtensor demo``: types of files and likeness of sentences."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def samples(tmp_path: Path) -> dict[str, Path]:
         "empty": b"",
         "txt": b"hi\n",
         "unknown": b"\xff\xfe\xfd",
-        "zip": b"PK\x05\x06" + b"\0" * 18,
+        "gzip": gzip.compress(C.encode() * 9, mtime=0),
     }
     paths = {label: tmp_path / f"sample-{i}" for i, label in enumerate(contents)}
     for label, path in paths.items():
