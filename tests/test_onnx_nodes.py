@@ -276,7 +276,51 @@ CONVOLUTION = [
     *(Case(op, [f(2, 3, 4, 5)]) for op in ("GlobalAveragePool", "GlobalMaxPool")),
     *(Case(op, [f(2, 3, 4)]) for op in ("GlobalAveragePool", "GlobalMaxPool")),
 ]
-CASES = [*ELEMENTWISE, *ACTIVATIONS, *SHAPES, *INDEXING, *reductions(), *NORMALIZATION, *CONVOLUTION]
+TRANSPOSED = [
+    Case("ConvTranspose", [f(1, 3, 5), f(3, 2, 3), f(2)], {"strides": [2]}),
+    Case("ConvTranspose", [f(2, 4, 4, 5), f(4, 3, 3, 2)], {"strides": [2, 3], "pads": [1, 0, 1, 1], "group": 2}),
+    Case("ConvTranspose", [f(1, 2, 4, 4), f(2, 3, 3, 3)], {"strides": [2, 2], "output_padding": [1, 0]}),
+    Case("ConvTranspose", [f(1, 2, 4, 4), f(2, 3, 3, 3)], {"dilations": [2, 1], "pads": [3, 3, 0, 0]}),
+    Case("ConvTranspose", [f(1, 2, 4, 4), f(2, 3, 3, 3)], {"strides": [2, 2], "output_shape": [8, 9]}),
+    *(
+        Case("ConvTranspose", [f(1, 2, 4, 5), f(2, 3, 3, 3)], {"strides": [2, 2], "auto_pad": m})
+        for m in ("SAME_UPPER", "SAME_LOWER", "VALID")
+    ),
+]
+
+
+def resizes() -> list[Case]:
+    x, empty = f(1, 2, 4, 5), np.zeros(0, np.float32)
+    scales = np.array([1, 1, 2.5, 1.5], np.float32)
+    cases = [
+        Case("Upsample", [x], {"scales": [1.0, 1.0, 2.0, 3.0]}, opset=7),
+        Case("Upsample", [x, np.array([1, 1, 2, 2], np.float32)], {"mode": "linear"}, opset=9, constants=(1,)),
+        Case("Resize", [x, np.array([1, 1, 2, 0.5], np.float32)], opset=10, constants=(1,)),
+        Case("Resize", [x, empty, empty, i64(1, 2, 8, 3)], {"mode": "linear"}, opset=11, constants=(1, 2, 3)),
+        Case("Resize", [x, None, None, i64(7, 3)], {"mode": "linear", "axes": [2, 3]}, opset=18, constants=(3,)),
+        Case("Resize", [x, None, scales], {"mode": "cubic"}, opset=13, constants=(2,)),
+        Case("Resize", [INTS.reshape(1, 1, 2, 3).astype(np.int32), None, scales], opset=13, constants=(2,), types=(6,)),
+    ]
+    for where in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
+        for mode in ("nearest", "linear"):
+            attributes = {"mode": mode, "coordinate_transformation_mode": where}
+            cases.append(Case("Resize", [x, None, scales], attributes, opset=13, constants=(2,)))
+    for rounding in ("round_prefer_ceil", "floor", "ceil"):
+        cases.append(Case("Resize", [x, None, scales], {"nearest_mode": rounding}, opset=13, constants=(2,)))
+    return cases
+
+
+CASES = [
+    *ELEMENTWISE,
+    *ACTIVATIONS,
+    *SHAPES,
+    *INDEXING,
+    *reductions(),
+    *NORMALIZATION,
+    *CONVOLUTION,
+    *TRANSPOSED,
+    *resizes(),
+]
 UNTESTED = {"Constant", "TopK", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
 
 

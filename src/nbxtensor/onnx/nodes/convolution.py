@@ -106,6 +106,76 @@ def conv(context: Context, node: Node, inputs: Inputs) -> Results:
     )
 
 
+def _spread(context: Context, x: Value, strides: Sequence[int]) -> Value:
+    """`x` with ``stride - 1`` zeros between neighbours along each spatial axis."""
+    for axis, stride in enumerate(strides, start=2):
+        n = x.shape[axis]
+        if stride > 1 and n:
+            apart = context.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+            width = tuple((0, stride - 1) if i == axis + 1 else (0, 0) for i in range(apart.ndim))
+            joined = context.reshape(
+                context.call("pad", apart, width, 0), (*x.shape[:axis], n * stride, *x.shape[axis + 1 :])
+            )
+            lead: list[tuple[int | None, int | None, int]] = [(None, None, 1)] * axis
+            x = context.take_slices(joined, [*lead, (0, (n - 1) * stride + 1, 1)])
+    return x
+
+
+@handles("ConvTranspose", uses=("conv", "pad"))
+def conv_transpose(context: Context, node: Node, inputs: Inputs) -> Results:
+    """A convolution of the spread input with the turned weights."""
+    x, weight, bias = need(inputs, 0), need(inputs, 1), get(inputs, 2)
+    rank, groups = _rank(x), node.int("group", 1)
+    kernel = weight.shape[2:]
+    if weight.ndim != x.ndim or groups < 1 or weight.shape[0] % groups or weight.shape[0] != x.shape[1]:
+        raise ModelError("onnx", f"ConvTranspose of {x.shape} with weights {weight.shape} in {groups} groups")
+    if node.ints("kernel_shape") not in (None, kernel) or 0 in kernel:
+        raise ModelError("onnx", f"ConvTranspose has weights {weight.shape} for another kernel")
+    strides, dilations = _spatial(node, "strides", rank, 1), _spatial(node, "dilations", rank, 1)
+    extra = node.ints("output_padding") or (0,) * rank
+    reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+    full = tuple((n - 1) * s + r + e for n, s, r, e in zip(x.shape[2:], strides, reach, extra, strict=True))
+    begin, end = _transposed_pads(node, x.shape[2:], strides, full)
+    spread = _spread(context, x, strides)
+    width = tuple((r - 1 - b, r - 1 - a + e) for r, b, a, e in zip(reach, begin, end, extra, strict=True))
+    kept = tuple((max(-b, 0), n + min(a, 0), 1) for (b, a), n in zip(width, spread.shape[2:], strict=True))
+    spread = context.take_slices(spread, ((None, None, 1), (None, None, 1), *kept))
+    grown = ((0, 0), (0, 0), *((max(b, 0), max(a, 0)) for b, a in width))
+    if any(map(any, grown)):
+        spread = context.call("pad", spread, grown, 0)
+    if any(n < r for n, r in zip(spread.shape[2:], reach, strict=True)):
+        raise ModelError("onnx", f"ConvTranspose of {x.shape} has no output")
+    turned = context.take_slices(weight, ((None, None, 1), (None, None, 1), *[(None, None, -1)] * rank))
+    inner, outer = weight.shape[0] // groups, weight.shape[1]
+    apart = context.reshape(turned, (groups, inner, outer, *kernel))
+    swapped = context.permute(apart, (0, 2, 1, *range(3, 3 + rank)))
+    turned = context.reshape(swapped, (groups * outer, inner, *kernel))
+    ones = (1,) * rank
+    return context.call(
+        "conv", spread, turned, bias, stride=ones, padding=(0,) * rank, dilation=dilations, groups=groups
+    )
+
+
+def _transposed_pads(
+    node: Node, sizes: Sequence[int], strides: Sequence[int], full: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What is cut off the full result before and after, from pads, auto_pad or output_shape."""
+    rank = len(sizes)
+    wanted, mode = node.ints("output_shape"), node.string("auto_pad", "NOTSET")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
+    if wanted is None:
+        pads = (0,) * (2 * rank) if mode == "VALID" else node.ints("pads") or (0,) * (2 * rank)
+        if len(pads) != 2 * rank:
+            raise ModelError("onnx", f"pads needs {2 * rank} numbers", got=str(pads))
+        return pads[:rank], pads[rank:]
+    if len(wanted) != rank:
+        raise ModelError("onnx", f"output_shape needs {rank} numbers", got=str(wanted))
+    total = [max(f - w, 0) for f, w in zip(full, wanted, strict=True)]
+    small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    return (small, large) if mode == "SAME_UPPER" else (large, small)
+
+
 def _pool_window(context: Context, node: Node, x: Value) -> tuple[Window, Window]:
     """The window as given, and with more padding at the end where `ceil_mode` asks for one more place."""
     rank, kernel = _rank(x), node.ints("kernel_shape")
