@@ -86,10 +86,13 @@ def test_scores_equal_onnxruntimes(types: FileTypes) -> None:
         [r for r in (types.features(t.encode()) for t in (PYTHON * 3, JSON, C * 2, HTML * 4)) if r is not None]
     )
     session = onnxruntime.InferenceSession(str(files.model_file(files.MAGIKA)), providers=["CPUExecutionProvider"])
-    # one by one: onnxruntime's own result for a file moves by 3e-4 with the size of the batch
-    expected = np.concatenate([session.run(None, {"bytes": row[None]})[0] for row in rows])
+    (expected,) = session.run(None, {"bytes": rows})
     (got,) = types.model(bytes=rows).values()
-    np.testing.assert_allclose(nbx.to_numpy(got), expected, rtol=0, atol=1e-4 * expected.max())
+    # a file that ends early has rows of equal values, where the model subtracts nearly equal sums: onnxruntime's own
+    # scores are 4e-4 from those in float64, and move with the size of the batch
+    np.testing.assert_allclose(nbx.to_numpy(got), expected, rtol=0, atol=1e-3)
+    exact = [0.78223293, 0.20113941]
+    np.testing.assert_allclose(nbx.to_numpy(got)[1, [87, 163]], exact, rtol=0, atol=2e-5)
 
 
 def test_what_the_model_sees_of_a_file(types: FileTypes) -> None:
