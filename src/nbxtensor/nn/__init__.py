@@ -1,9 +1,12 @@
 """What models need beyond the Python Array API standard."""
 
+from nbxtensor.ops.conv import conv as conv
 from nbxtensor.ops.erf import erf as erf
 from nbxtensor.ops.gelu import gelu as gelu
 from nbxtensor.ops.layer_norm import layer_norm as layer_norm
 from nbxtensor.ops.layer_norm import rms_norm as rms_norm
+from nbxtensor.ops.pool import avg_pool as avg_pool
+from nbxtensor.ops.pool import max_pool as max_pool
 from nbxtensor.ops.relu import elu as elu
 from nbxtensor.ops.relu import hard_sigmoid as hard_sigmoid
 from nbxtensor.ops.relu import leaky_relu as leaky_relu

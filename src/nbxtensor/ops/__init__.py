@@ -5,6 +5,7 @@ from nbxtensor.ops import argmax as argmax
 from nbxtensor.ops import arithmetic as arithmetic
 from nbxtensor.ops import comparison as comparison
 from nbxtensor.ops import concat as concat
+from nbxtensor.ops import conv as conv
 from nbxtensor.ops import copy as copy
 from nbxtensor.ops import cos as cos
 from nbxtensor.ops import create as create
@@ -20,6 +21,7 @@ from nbxtensor.ops import matmul as matmul
 from nbxtensor.ops import max as max
 from nbxtensor.ops import mean as mean
 from nbxtensor.ops import pad as pad
+from nbxtensor.ops import pool as pool
 from nbxtensor.ops import pow as pow
 from nbxtensor.ops import prod as prod
 from nbxtensor.ops import relu as relu
