@@ -9,6 +9,9 @@ from onnx import TensorProto, helper
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import ModelError
+from nbxtensor.compiler import compile
+from nbxtensor.compiler.compile import compile_many
+from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.onnx import Model, load
 from nbxtensor.onnx.zoo import files
@@ -86,6 +89,29 @@ def test_what_minilm_becomes() -> None:
     weights = [v for v in traced.folded.values() if v.size > 10_000]
     assert len(weights) == 37  # the 38th, of positions, is cut to the length of the sequence
     assert all(v.shared and v.dtype is nbx.float32 for v in weights)
+
+
+def test_a_run_compiles_nothing_that_was_not_foreseen(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones((2, 5, 6), np.float32)
+    nodes = [
+        node("Cast", ["w"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["f", "s"], ["m"]),
+        node("MatMul", ["x", "m"], ["a"]),
+        node("Transpose", ["a"], ["t"], perm=[0, 2, 1]),
+        node("Add", ["t", "t"], ["d"]),
+        node("Softmax", ["d"], ["y"], axis=-1),
+        node("ReduceMean", ["y"], ["z"], axes=[1]),
+    ]
+    constants = {"w": np.ones((6, 4), np.int8), "s": np.full(4, 0.5, np.float32)}
+    data = graph(nodes, {"x": x}, ["y", "z"], constants=constants).SerializeToString()
+    compile_many(load(data, device).specialize({"x": x.shape}).jobs)
+
+    def unforeseen(job: Job) -> None:
+        raise AssertionError(f"{job.name} was not foreseen")
+
+    monkeypatch.setattr(compile, "compile_fresh", unforeseen)
+    outputs = load(data, device)(x=x)
+    np.testing.assert_allclose(nbx.to_numpy(outputs["y"]).sum(-1), 1, atol=1e-6)
 
 
 def test_shapes_and_kernels_are_known_without_running() -> None:

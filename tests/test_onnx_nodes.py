@@ -1,6 +1,7 @@
 """Every node handler against onnxruntime: odd attributes, and each form that the versions of the standard know."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -345,3 +346,13 @@ def test_node(case: Case, device: str) -> None:
 def test_every_handler_has_a_case() -> None:
     tested = {id(find(c.op, c.opset)) for c in CASES}
     assert [f"{h.op} from {h.since}" for h in supported() if id(h) not in tested and h.op not in UNTESTED] == []
+
+
+def test_the_page_lists_every_handler() -> None:
+    text = (Path(__file__).parents[1] / "docs/onnx.md").read_text()
+    listed = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in text.splitlines() if "-21 |" in line}
+    known: dict[str, list[int]] = {}
+    for handler in supported():
+        known.setdefault(handler.op, []).append(max(handler.since, 7))
+    assert listed.keys() >= {op for op in known if op != "Upsample"}
+    assert {op: f"{min(since)}-21" for op, since in known.items() if op in listed} == listed

@@ -149,10 +149,14 @@ def find(op: str, opset: int) -> Handler | None:
     return None
 
 
+def registered() -> list[Handler]:
+    """Every handler, by name and version."""
+    return sorted((h for entries in _handlers.values() for h in entries), key=lambda h: (h.op, h.since))
+
+
 def supported() -> list[Handler]:
     """Every handler whose operators exist, by name and version."""
-    found = [h for entries in _handlers.values() for h in entries if all(map(is_known, h.uses))]
-    return sorted(found, key=lambda h: (h.op, h.since))
+    return [h for h in registered() if all(map(is_known, h.uses))]
 
 
 def missing(node: Node, opset: int) -> str:
