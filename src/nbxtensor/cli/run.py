@@ -117,7 +117,7 @@ def show_outputs(report: dict[str, Any]) -> None:
 
     table = Table(title=None, header_style="bold")
     for column in ("output", "dtype", "shape", "hash", "file"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in ("dtype", "hash"))
     for row in report["outputs"]:
         shape = " × ".join(map(str, row["shape"])) or "scalar"
         table.add_row(row["name"], row["dtype"], shape, row["hash"] or "-", row["file"] or "-")
