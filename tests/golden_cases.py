@@ -45,6 +45,8 @@ def _converted(sample: tuple[Any, ...], dtype: str) -> tuple[Any, ...]:
     kind = dtypes.dtype(dtype).numpy
 
     def convert(a: Any) -> Any:
+        if isinstance(a, (list, tuple)):
+            return type(a)(convert(one) for one in a)
         if not isinstance(a, np.ndarray) or a.dtype.kind not in "f":
             return a
         if kind.kind in "iu":
@@ -68,9 +70,22 @@ def cases() -> Iterator[tuple[str, Operator, tuple[Any, ...]]]:
                 yield f"{name}/{dtype}/{index}", op, _converted(sample, dtype)
 
 
+def on_device(argument: Any, device: str) -> Any:
+    """The argument with every array in it as a tensor."""
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(on_device(one, device) for one in argument)
+    return nbx.asarray(argument, device=device) if isinstance(argument, np.ndarray) else argument
+
+
+def arrays_of(args: tuple[Any, ...]) -> list[np.ndarray]:
+    """The arrays among the arguments, in order."""
+    flat = [one for a in args for one in (a if isinstance(a, (list, tuple)) else [a])]
+    return [a for a in flat if isinstance(a, np.ndarray)]
+
+
 def run(op: Operator, args: tuple[Any, ...], device: str) -> list[np.ndarray] | None:
     """Results on `device`, or None where the operator does not take the dtype."""
-    tensors = [nbx.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in args]
+    tensors = [on_device(a, device) for a in args]
     try:
         result = op.function(*tensors)
     except DTypeError:
@@ -108,8 +123,7 @@ def main() -> None:
     for name, op, args in cases():
         result = run(op, args, options.device)
         if result is not None:
-            arrays = [a for a in args if isinstance(a, np.ndarray)]
-            taken[name] = {"input": bits_hash(arrays), "output": bits_hash(result)}
+            taken[name] = {"input": bits_hash(arrays_of(args)), "output": bits_hash(result)}
     record = {
         "commit": options.commit or said("git", "rev-parse", "HEAD"),
         "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),

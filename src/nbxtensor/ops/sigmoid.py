@@ -56,6 +56,6 @@ def sigmoid(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     --------
     >>> import nbxtensor as nbx
     >>> nbx.nn.sigmoid(nbx.asarray([0.0, 2.0]))
-    Tensor([0.5       , 0.88079706], dtype=float32, device='cpu')
+    Tensor([0.5      , 0.8807971], dtype=float32, device='cpu')
     """
     return float_unary("sigmoid", sigmoid_value, x, out)

@@ -56,6 +56,6 @@ def sin(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     --------
     >>> import nbxtensor as nbx
     >>> nbx.sin(nbx.asarray([0.0, 1.0]))
-    Tensor([0.       , 0.8414710], dtype=float32, device='cpu')
+    Tensor([0.        , 0.84147096], dtype=float32, device='cpu')
     """
     return float_unary("sin", sin_value, x, out)
