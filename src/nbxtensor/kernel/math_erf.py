@@ -17,6 +17,7 @@ from nbxtensor.kernel.math_exp import (
     exp_curve,
     exp_split,
     exp_tail,
+    minus_reciprocal,
     power_halves,
 )
 
@@ -79,7 +80,7 @@ def gelu(x):
     n = t - ROUND
     # q = 3 / (a + 3). Its relative error, lost / 3, times the slope of ln(R) over ln(q), joins r.
     d = a + 3.0
-    q = tl.div_rn(3.0, d)
+    q = minus_reciprocal(d) * -3.0
     lost = tl.fma(negate(q), a - (d - 3.0), tl.fma(negate(q), d, 3.0))
     # -a^2 / 2 - n * ln 2 with all that rounding left out, joined from small to large.
     rest = tl.fma(tl.fma(a, a, negate(square)), -0.5, lost * tl.fma(q, 0.5, 0.31))
@@ -105,4 +106,5 @@ def gelu(x):
     # times 1 + r + r^2 * (...), joined from small to large
     low = tl.fma(w, r * r * exp_curve(r), low)
     w = w + tl.fma(w, r, low)
-    return tl.fma(negate(second), w * first, tl.where(x < 0.0, -0.0, x))
+    y = tl.fma(negate(second), w * first, tl.where(x < 0.0, -0.0, x))
+    return tl.where(a < 7.450580596923828e-09, x * 0.5, y)

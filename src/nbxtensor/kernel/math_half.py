@@ -7,7 +7,7 @@ arguments are exact in fp32, and one step of reduction is enough.
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bits import copy_sign, magnitude, negate
-from nbxtensor.kernel.math_exp import LOG2E, MINUS_LN2_HI, ROUND, clamp_high, clamp_low, power_halves
+from nbxtensor.kernel.math_exp import LOG2E, MINUS_LN2_HI, ROUND, clamp_high, clamp_low, minus_reciprocal, power_halves
 from nbxtensor.kernel.math_trig import HUGE, INFINITE, any_true, huge_angle, huge_turns
 
 INV_PI = 0.31830987
@@ -91,7 +91,7 @@ def tanh_fast16(x):
     c = clamp_high(a, 9.1)
     t, e = _exp_parts(c + c)
     scale = _one_power(t, 0x3F800000)
-    far = 1.0 - tl.div_rn(2.0, tl.fma(e, scale, scale + 1.0))
+    far = tl.fma(minus_reciprocal(tl.fma(e, scale, scale + 1.0)), 2.0, 1.0)
     return copy_sign(tl.where(a < 0.55, near, far), x)
 
 
@@ -119,28 +119,28 @@ def erf_fast16(x):
 
 @kernel
 def _logistic16(z):
-    """For -87 <= z <= 113: u and u * (1 + exp(z)), u a power of two that keeps both in range."""
+    """For -87 <= z <= 113: -u and -1 / (u * (1 + exp(z))), u a power of two that keeps both in range."""
     t, e = _exp_parts(z)
     bits = t.to(tl.int32, bitcast=True)
     half = tl.maximum(bits, 0x4B400000) >> 1
     s = (((bits - half) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
-    u = (0x3F800000 - (half << 23)).to(tl.float32, bitcast=True)
-    return u, tl.fma(e, s, s + u)
+    minus_u = (-1082130432 - (half << 23)).to(tl.float32, bitcast=True)
+    return minus_u, minus_reciprocal(tl.fma(e, s, s - minus_u))
 
 
 @kernel
 def sigmoid_fast16(x):
     """1 / (1 + exp(-x)) for a 16-bit result."""
-    u, d = _logistic16(clamp_high(clamp_low(negate(x), -87.0), 105.0))
-    return tl.div_rn(u, d)
+    minus_u, inverse = _logistic16(clamp_high(clamp_low(negate(x), -87.0), 105.0))
+    return minus_u * inverse
 
 
 @kernel
 def silu_fast16(x):
     """x * sigmoid(x) for a 16-bit result."""
     low = clamp_low(x, -110.0)
-    u, d = _logistic16(clamp_low(negate(low), -87.0))
-    return tl.div_rn(low * u, d)
+    minus_u, inverse = _logistic16(clamp_low(negate(low), -87.0))
+    return (low * minus_u) * inverse
 
 
 @kernel
@@ -148,8 +148,8 @@ def gelu_tanh_fast16(x):
     """gelu with tanh for a 16-bit result."""
     low = clamp_low(x, -11.0)
     z = low * tl.fma(low * low, -0.071354814, -1.5957692)
-    u, d = _logistic16(clamp_low(z, -87.0))
-    return tl.div_rn(low * u, d)
+    minus_u, inverse = _logistic16(clamp_low(z, -87.0))
+    return (low * minus_u) * inverse
 
 
 @kernel
@@ -172,7 +172,7 @@ def gelu_fast16(x):
     """x * Phi(x) for a 16-bit result."""
     a = clamp_high(magnitude(x), 14.5)
     t, e = _exp_parts((a * a) * -0.5)
-    q = tl.div_rn(2.5, a + 2.5)
+    q = minus_reciprocal(a + 2.5) * -2.5
     m = tl.fma(q, -0.039221615, 0.19896188)
     m = tl.fma(m, q, -0.3707088)
     m = tl.fma(m, q, 0.24802536)
@@ -183,4 +183,5 @@ def gelu_fast16(x):
     m = tl.fma(m, q, -1.12821435e-05)
     first, second = power_halves(t)
     w = (m * a) * first
-    return tl.fma(negate(second), tl.fma(w, e, w), tl.where(x < 0.0, -0.0, x))
+    y = tl.fma(negate(second), tl.fma(w, e, w), tl.where(x < 0.0, -0.0, x))
+    return tl.where(a < 7.450580596923828e-09, x * 0.5, y)

@@ -6,7 +6,7 @@ error stays that of the last steps whatever the exponent. log2(m) = s * (C0 + C1
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bits import magnitude, negate
-from nbxtensor.kernel.math_exp import ROUND, clamp_high, clamp_low, exp2_tail, power_halves
+from nbxtensor.kernel.math_exp import ROUND, clamp_high, clamp_low, exp2_tail, minus_reciprocal, power_halves
 from nbxtensor.kernel.math_log import ROOT_HALF, log_split
 
 INF = float("inf")
@@ -21,12 +21,11 @@ C1_LO = -7.028462e-09
 def _log2_parts(a):
     """log2 of a finite a > 0 as the sum of two floats."""
     i, m = log_split(a, ROOT_HALF)
-    f = m - 1.0
+    minus = 1.0 - m
     g = m + 1.0
-    inverse = tl.div_rn(1.0, g)
-    s = f * inverse
-    minus = negate(s)
-    s_low = tl.fma(minus, m - (g - 1.0), tl.fma(minus, g, f)) * inverse
+    inverse = minus_reciprocal(g)
+    s = minus * inverse
+    s_low = tl.fma(s, m - (g - 1.0), tl.fma(s, g, minus)) * inverse
     z = s * s
     z_low = tl.fma(s + s, s_low, tl.fma(s, s, negate(z)))
     p = tl.fma(z, 0.33782575, 0.4118498)

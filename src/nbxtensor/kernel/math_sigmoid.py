@@ -15,6 +15,7 @@ from nbxtensor.kernel.math_exp import (
     clamp_low,
     exp_split,
     exp_tail,
+    minus_reciprocal,
     power_halves,
 )
 
@@ -27,7 +28,7 @@ GELU_B_LO = -2.3988325e-09
 
 @kernel
 def _logistic(t, r):
-    """From a reduced exponent z <= 113: log2(1 / u), -u, d = u + s * (1 + e), and what the rounding of d left out."""
+    """From a reduced exponent z <= 113: -u, d = u + s * (1 + e), and what the rounding of d left out."""
     e = exp_tail(r)
     bits = t.to(tl.int32, bitcast=True)
     half = tl.maximum(bits, 0x4B400000) >> 1
@@ -35,16 +36,14 @@ def _logistic(t, r):
     minus_u = (-1082130432 - (half << 23)).to(tl.float32, bitcast=True)
     both = s - minus_u
     d = tl.fma(s, e, both)
-    return half, minus_u, d, tl.fma(s, e, both - d) + ((s - both) - minus_u)
+    return minus_u, d, tl.fma(s, e, both - d) + ((s - both) - minus_u)
 
 
 @kernel
-def _times_logistic(x, minus_u, d, rest):
-    """x * u / (d + rest), where x * u is exact. The signs are such that -0.0 stays."""
-    inverse = tl.div_rn(-1.0, d)
-    top = x * minus_u
-    q = top * inverse
-    lost = tl.fma(q, rest, tl.fma(q, d, top))
+def _ratio(minus_top, inverse, d, rest):
+    """-minus_top / (d + rest), given -1 / d within 1 ULP. The signs are such that a zero keeps its own."""
+    q = minus_top * inverse
+    lost = tl.fma(q, rest, tl.fma(q, d, minus_top))
     return tl.fma(lost, inverse, q)
 
 
@@ -52,11 +51,8 @@ def _times_logistic(x, minus_u, d, rest):
 def sigmoid(x):
     """1 / (1 + exp(-x)) of fp32."""
     t, r = exp_split(clamp_low(clamp_high(negate(x), 105.0), -87.0))
-    half, minus_u, d, rest = _logistic(t, r)
-    y = tl.div_rn(minus_u, d)
-    # 1 / (d + rest) = -y / u * (1 + rest * y / u)
-    back = ((half << 23) + 0x3F800000).to(tl.float32, bitcast=True)
-    return magnitude(tl.fma(y, rest * (y * back), y))
+    minus_u, d, rest = _logistic(t, r)
+    return _ratio(minus_u, tl.div_rn(-1.0, d), d, rest)
 
 
 @kernel
@@ -64,8 +60,8 @@ def silu(x):
     """x * sigmoid(x) of fp32; silu(-inf) is -0.0, the limit."""
     low = clamp_low(x, -110.0)
     t, r = exp_split(negate(low))
-    _, minus_u, d, rest = _logistic(t, r)
-    return tl.where(x > 30.0, x, _times_logistic(low, minus_u, d, rest))
+    minus_u, d, rest = _logistic(t, r)
+    return tl.where(x > 30.0, x, _ratio(low * minus_u, tl.div_rn(-1.0, d), d, rest))
 
 
 @kernel
@@ -88,8 +84,8 @@ def gelu_tanh(x):
     t = tl.fma(z, LOG2E, ROUND)
     n = t - ROUND
     r = tl.fma(n, MINUS_LN2_HI, z) + tl.fma(n, MINUS_LN2_LO, rest)
-    _, minus_u, d, rest = _logistic(t, r)
-    return tl.where(x > 8.0, x, _times_logistic(low, minus_u, d, rest))
+    minus_u, d, rest = _logistic(t, r)
+    return tl.where(x > 8.0, x, _ratio(low * minus_u, minus_reciprocal(d), d, rest))
 
 
 @kernel
