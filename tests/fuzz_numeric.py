@@ -194,3 +194,14 @@ def random_values(rng: np.random.Generator, dtype: str, n: int, tame: bool) -> n
         out = values.astype(kind)
         out = np.where(pick < 0.15, raw, out)
         return np.where(pick > 0.7, rng.choice(edges, n).astype(kind), out)
+
+
+def literal(g, dtype: str) -> tuple[str, np.ndarray]:
+    """A constant that `dtype` holds, and its text."""
+    if dtype in INTS:
+        low = 0 if dtype[0] == "u" else -100
+        value = int(g.rng.integers(low, 101))
+        return str(value), np.asarray(value, NUMPY[dtype])
+    value = g.pick([0.0, 1.0, -1.5, 3.0, -7.0, 0.1, 1e-3, float(g.rng.standard_normal())])
+    value = float(np.float32(value))  # a literal is a float32 to Triton, whatever it meets
+    return repr(value), np.asarray(value, np.float64).astype(NUMPY[dtype])

@@ -3,7 +3,8 @@
 import numpy as np
 
 import fuzz_numeric as fn
-from fuzz_numeric import BITS, FLOATS, INTS, LANGUAGE
+from fuzz_memory import MEMORY
+from fuzz_numeric import BITS, FLOATS, INTS, LANGUAGE, literal
 from fuzz_program import Env, Var
 from fuzz_shapes import SHAPES
 
@@ -12,17 +13,6 @@ MATH = ("fp32", "fp64")
 
 def size(var: Var) -> int:
     return int(np.prod(var.shape, dtype=int))
-
-
-def literal(g, dtype: str) -> tuple[str, np.ndarray]:
-    """A constant that `dtype` holds, and its text."""
-    if dtype in INTS:
-        low = 0 if dtype[0] == "u" else -100
-        value = int(g.rng.integers(low, 101))
-        return str(value), np.asarray(value, fn.NUMPY[dtype])
-    value = g.pick([0.0, 1.0, -1.5, 3.0, -7.0, 0.1, 1e-3, float(g.rng.standard_normal())])
-    value = float(np.float32(value))  # a literal is a float32 to Triton, whatever it meets
-    return repr(value), np.asarray(value, np.float64).astype(fn.NUMPY[dtype])
 
 
 def _binary(g, dtypes, table, literals: bool = True) -> bool:
@@ -231,51 +221,6 @@ def scalar_argument(g) -> bool:
     return True
 
 
-def load(g) -> bool:
-    """A tile of memory: plain, moved, reversed, strided, transposed, one row or column, or gathered."""
-    dtype = g.pick([*g.dtypes, *g.dtypes, "i1"])
-    known = [n for n, t in g.arguments.items() if n[0] == "x" and t == f"*{dtype}"]
-    name = g.pick(known) if known and g.chance(0.5) else g.buffer(dtype)
-    last = 4096 - 1
-    shape = g.tile
-    form = g.pick(["plain", "plain", "plain", "moved", "reversed", "strided", "axes", "one", "gather", "scalar"])
-    source = g.find(INTS, where=lambda v: v.dtype not in ("i8", "u8", "i16", "u16")) if form == "gather" else None
-    if form == "scalar":
-        at = g.let(f"{g.pid.name} * 3", "i32", (), lambda env: env.of(g.pid) * np.int32(3), shy=True)
-    elif source is not None:
-        most = np.asarray(last, fn.NUMPY[source.dtype])
-        at = g.let(f"({source.name} & {last}).to(tl.int32)", "i32", source.shape,
-                   lambda env: (env.of(source) & most).astype(np.int32), shy=True)  # fmt: skip
-    else:
-        axes = tuple(int(a) for a in g.rng.permutation(len(shape))) if form == "axes" else None
-        if form == "one" and len(shape) > 1:
-            keep = int(g.rng.integers(len(shape)))
-            shape = tuple(n if a == keep else 1 for a, n in enumerate(shape))
-        at = g.offset(g.ramp(shape, axes), int(np.prod(shape)))
-        kind = fn.NUMPY[at.dtype]
-        if form == "moved":
-            by = int(g.rng.integers(1, 200))
-            at = g.let(f"{at.name} + {by}", at.dtype, shape, lambda env, at=at: env.of(at) + kind.type(by),
-                       shy=True)  # fmt: skip
-        elif form == "reversed":
-            at = g.let(f"{last} - {at.name}", at.dtype, shape, lambda env, at=at: kind.type(last) - env.of(at),
-                       shy=True)  # fmt: skip
-        elif form == "strided":
-            by = int(g.rng.integers(2, 6))
-            at = g.let(f"{at.name} * {by}", at.dtype, shape, lambda env, at=at: env.of(at) * kind.type(by),
-                       shy=True)  # fmt: skip
-    mask = g.partner(at, "i1") if g.chance(0.5) else None
-    if mask is None and g.chance(0.4) and at.shape != ():
-        mask = g.let(f"{at.name} < n", "i1", at.shape, lambda env: env.of(at) < env["n"])
-    if mask is None or at.shape == ():
-        g.let(f"tl.load({name} + {at.name})", dtype, at.shape, lambda env: env.memory[name][env.of(at)].copy())
-        return True
-    text, other = ("0", np.asarray(False)) if dtype == "i1" else literal(g, dtype)
-    g.let(f"tl.load({name} + {at.name}, mask={mask.name}, other={text})", dtype, at.shape,
-          lambda env: np.where(env.of(mask), env.memory[name][env.of(at)], other))  # fmt: skip
-    return True
-
-
 def dot(g) -> bool:
     tiles = [g.find(("fp32",), where=lambda v: size(v) == 256 and v.shape != ()) for _ in range(3)]
     if any(t is None for t in tiles):
@@ -291,6 +236,6 @@ OPERATIONS = {
     "arithmetic": (12, arithmetic), "logic": (4, logic), "extreme": (4, extreme), "division": (4, division),
     "shift": (3, shift), "unary": (4, unary), "fused": (4, fused), "compare": (5, compare), "where": (5, where),
     "cast": (6, cast), "to_integer": (2, to_integer), "bitcast": (2, bitcast), "constant": (2, constant),
-    "scalar_argument": (1, scalar_argument), "load": (5, load), "dot": (3, dot), **SHAPES,
+    "scalar_argument": (1, scalar_argument), "dot": (3, dot), **SHAPES, **MEMORY,
 }  # fmt: skip
 """Name -> (weight, function); a function that finds no operands returns False."""
