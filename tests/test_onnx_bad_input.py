@@ -11,7 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import nbxtensor as nbx
-from nbxtensor.base.errors import ArgumentError, DTypeError, ModelError, NbxError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ModelError, NbxError, ShapeError
+from nbxtensor.device.null import NullDevice
 from nbxtensor.onnx import load
 from nbxtensor.onnx.check import check
 from nbxtensor.onnx.parse import read
@@ -238,8 +239,12 @@ def test_inputs_are_checked(device: str) -> None:
         model(x=good, z=good.T)
     with pytest.raises(ShapeError, match="wrong rank"):
         model(x=good, z=good[0])
-    with pytest.raises(DTypeError, match="wrong dtype; got None"):
+    with pytest.raises(DTypeError, match="wrong dtype; got <U1"):
         model(x=good, z=np.array(["a"]))
+    with pytest.raises(DTypeError, match="wrong dtype; got >f4"):
+        model(x=good, z=good.astype(">f4"))
+    with pytest.raises(DeviceError, match="different devices; got null and null"):
+        model(x=nbx.from_numpy(good, NullDevice()), z=nbx.from_numpy(good, NullDevice()))
     assert nbx.to_numpy(model(x=good, z=good)["y"]).shape == (2, 3)
 
 

@@ -1,5 +1,6 @@
 """The two models of the demonstration against onnxruntime, and how a model is run again."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -177,10 +178,26 @@ def test_outputs_that_are_inputs_or_constants_are_copies(device: str) -> None:
 def test_tensors_and_arrays_are_taken(device: str) -> None:
     x = np.arange(4, dtype=np.float32)
     model = load(graph([node("Abs", ["x"], ["y"])], {"x": x}, ["y"]).SerializeToString(), device)
-    for given in (x, nbx.from_numpy(x, device), [0.0, 1.0, 2.0, 3.0], x[::-1][::-1]):
+    unaligned = np.frombuffer(b"-" + x.tobytes(), np.uint8)[1:].view(np.float32)
+    for given in (x, nbx.from_numpy(x, device), [0.0, 1.0, 2.0, 3.0], x[::-1].copy()[::-1], unaligned):
         outputs = model(x=given)
         assert outputs["y"].device.name.startswith(device)
         np.testing.assert_array_equal(nbx.to_numpy(outputs["y"]), x)
+
+
+def test_many_threads_at_once(device: str) -> None:
+    x = np.ones((1, 3), np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Tanh", ["a"], ["b"]), node("Add", ["b", "b"], ["y"])]
+    weight = np.eye(3, dtype=np.float32)
+    model = load(graph(nodes, {"x": x}, ["y"], constants={"w": weight}).SerializeToString(), device)
+
+    def work(i: int) -> bool:
+        given = np.full((i % 5 + 1, 3), i / 10, np.float32)
+        got = nbx.to_numpy(model(x=given)["y"])
+        return got.shape == given.shape and bool(np.allclose(got, 2 * np.tanh(given), atol=1e-6))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(80)))
 
 
 def test_empty_inputs(device: str) -> None:

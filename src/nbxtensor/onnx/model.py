@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base.dtypes import of_numpy
-from nbxtensor.base.errors import ArgumentError, DTypeError, ModelError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ModelError, ShapeError
 from nbxtensor.device.protocol import Device
 from nbxtensor.onnx import parse
 from nbxtensor.onnx.check import unsupported
@@ -17,7 +17,7 @@ from nbxtensor.onnx.graph import Array, Graph, Port
 from nbxtensor.onnx.registry import ContentNeededError
 from nbxtensor.onnx.specialize import Specialization, specialize
 from nbxtensor.program import Runner
-from nbxtensor.tensor.create import from_numpy, to_numpy
+from nbxtensor.tensor.create import asarray, to_numpy
 from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.tensor import Tensor
 
@@ -187,7 +187,7 @@ class Model:
                 got = value.dtype
             else:
                 value = np.asarray(value, None if isinstance(value, np.ndarray) else port.dtype.numpy)
-                got = of_numpy(value.dtype)
+                got = of_numpy(value.dtype) or value.dtype
             if got is not port.dtype:
                 raise DTypeError(
                     FUNCTION, f"input {port.name} has the wrong dtype", got=str(got), allowed=port.dtype.name
@@ -199,10 +199,11 @@ class Model:
     def _admit(self, inputs: Mapping[str, Any]) -> tuple[Device, list[Tensor]]:
         """The inputs in the model's order, checked, on one device."""
         values = self.checked(inputs).values()
-        device = next((v.device for v in values if isinstance(v, Tensor)), None)
-        if device is None:
-            device = resolve_device(self._device)
-        return device, [v if isinstance(v, Tensor) else from_numpy(v, device) for v in values]
+        devices = list({id(v.device): v.device for v in values if isinstance(v, Tensor)}.values())
+        if len(devices) > 1:
+            raise DeviceError(FUNCTION, "inputs are on different devices", got=" and ".join(d.name for d in devices))
+        device = devices[0] if devices else resolve_device(self._device)
+        return device, [v if isinstance(v, Tensor) else asarray(v, device=device) for v in values]
 
     def _check_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         sizes: dict[str, tuple[str, int]] = {}
