@@ -10,11 +10,13 @@ from nbxtensor.ops import copy as copy
 from nbxtensor.ops import cos as cos
 from nbxtensor.ops import create as create
 from nbxtensor.ops import divide as divide
+from nbxtensor.ops import embedding as embedding
 from nbxtensor.ops import erf as erf
 from nbxtensor.ops import exp as exp
 from nbxtensor.ops import expm1 as expm1
 from nbxtensor.ops import gelu as gelu
 from nbxtensor.ops import layer_norm as layer_norm
+from nbxtensor.ops import linear as linear
 from nbxtensor.ops import log as log
 from nbxtensor.ops import log1p as log1p
 from nbxtensor.ops import matmul as matmul
@@ -35,3 +37,4 @@ from nbxtensor.ops import sqrt as sqrt
 from nbxtensor.ops import sum as sum
 from nbxtensor.ops import take as take
 from nbxtensor.ops import tanh as tanh
+from nbxtensor.ops import windows as windows

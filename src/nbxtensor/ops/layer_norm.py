@@ -235,7 +235,7 @@ def _plan(
 _plans: dict[Any, Plan] = {}
 
 
-def _run(
+def run(
     name: str,
     x: Tensor,
     weight: Tensor | None,
@@ -311,10 +311,10 @@ def layer_norm(
     eps
         Added to the variance.
     """
-    return _run("layer_norm", x, weight, bias, axis, eps)
+    return run("layer_norm", x, weight, bias, axis, eps)
 
 
 @operator("rms_norm", kernels=(norm_kernel,), reference=reference_rms_norm, samples=samples)
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Tensor:
     """Divide every row along `axis` by its root mean square; see `layer_norm` for the parameters."""
-    return _run("rms_norm", x, weight, None, axis, eps)
+    return run("rms_norm", x, weight, None, axis, eps)

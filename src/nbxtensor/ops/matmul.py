@@ -41,19 +41,43 @@ from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
 CHUNK = 512
+Ints = tuple[int, ...]
+Types = tuple[DType, DType, DType]
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Sizes and strides of a batched product, after broadcasting and merging the batch axes."""
+    """Sizes and strides of a batched product.
+
+    Attributes
+    ----------
+    m, n
+        Rows and columns of each result, which lie `out_m` and 1 apart.
+    k_shape
+        Sizes of the axes that are summed over, in row-major order: one, but for a convolution.
+    batch
+        Sizes of the axes of the batch; each `*_batch` holds an operand's strides for them.
+    a_m, a_k, b_k, b_n
+        Strides of the operands along rows, the summed axes (as one for `a`) and columns.
+    """
 
     m: int
     n: int
-    k: int
-    batch: tuple[int, ...]
-    a: tuple[tuple[int, ...], int, int]  # batch strides, row stride, column stride
-    b: tuple[tuple[int, ...], int, int]
-    out: tuple[tuple[int, ...], int]
+    k_shape: Ints
+    batch: Ints
+    a_batch: Ints
+    b_batch: Ints
+    out_batch: Ints
+    a_m: int
+    a_k: int
+    b_k: Ints
+    b_n: int
+    out_m: int
+    bias_batch: Ints = ()
+
+    @property
+    def k(self) -> int:
+        return prod(self.k_shape)
 
     @property
     def count(self) -> int:
@@ -95,7 +119,7 @@ def _parts(size: int, block: int) -> list[tuple[int, int, bool]]:
 
 
 def _dot_plans(
-    name: str, p: Product, types: tuple[DType, DType, DType], device: Device, tile: Tile | None
+    name: str, p: Product, types: Types, bias: DType | None, device: Device, tile: Tile | None
 ) -> list[Plan]:
     tile = tile_for(p, device.profile) if tile is None else tile
     plans: list[Plan] = []
@@ -109,6 +133,7 @@ def _dot_plans(
         arguments: dict[str, Argument] = {
             "a": Pointer(types[0]),
             "b": Pointer(types[1]),
+            **({} if bias is None else {"bias": Pointer(bias)}),
             "out": Pointer(types[2]),
             "m": p.m,
             "n": p.n,
@@ -117,15 +142,17 @@ def _dot_plans(
             "first_column": column,
             "tiles_n": column_blocks,
             "tiles": tiles,
-            "a_m": p.a[1],
-            "a_k": p.a[2],
-            "b_k": p.b[1],
-            "b_n": p.b[2],
-            "out_m": p.out[1],
+            "a_m": p.a_m,
+            "a_k": p.a_k,
+            "k_shape": p.k_shape,
+            "b_k": p.b_k,
+            "b_n": p.b_n,
+            "out_m": p.out_m,
             "batch": p.batch,
-            "a_batch": p.a[0],
-            "b_batch": p.b[0],
-            "out_batch": p.out[0],
+            "a_batch": p.a_batch,
+            "b_batch": p.b_batch,
+            "bias_batch": p.bias_batch or (0,) * len(p.batch),
+            "out_batch": p.out_batch,
         }
         bm = min(tile.bm, max(1 if device.profile.warp_size == 1 else 16, power_of_two(p.m - row)))
         bn = min(tile.bn, max(8, power_of_two(p.n - column)))
@@ -135,13 +162,15 @@ def _dot_plans(
             "BN": bn,
             "BK": tile.bk,
             "CHUNK_SIZE": CHUNK,
-            "A_UNIT": p.a[2] == 1,
-            "B_UNIT": p.b[2] == 1,
+            "A_UNIT": p.a_k == 1,
+            "B_UNIT": p.b_n == 1,
             "M_TAIL": m_tail and (p.m - row) % bm != 0,
             "N_TAIL": n_tail and (p.n - column) % bn != 0,
             "K_TAIL": rest % tile.bk != 0,
             "CHUNKS": p.k >= CHUNK,
             "REST": rest != 0,
+            "BIAS": bias is not None,
+            **({"bias": None} if bias is None else {}),
         }
         options = Options(num_warps=tile.num_warps, num_stages=3)
         work = p.m * p.n * p.k * p.count // 8
@@ -149,7 +178,7 @@ def _dot_plans(
     return plans
 
 
-def _outer_plan(name: str, p: Product, types: tuple[DType, DType, DType], compute: DType, device: Device) -> Plan:
+def _outer_plan(name: str, p: Product, types: Types, compute: DType, device: Device) -> Plan:
     bm, bn = min(16, power_of_two(p.m)), min(32, power_of_two(p.n))
     columns = -(-p.n // bn)
     tiles = -(-p.m // bm) * columns
@@ -162,15 +191,15 @@ def _outer_plan(name: str, p: Product, types: tuple[DType, DType, DType], comput
         "k": p.k,
         "tiles_n": columns,
         "tiles": tiles,
-        "a_m": p.a[1],
-        "a_k": p.a[2],
-        "b_k": p.b[1],
-        "b_n": p.b[2],
-        "out_m": p.out[1],
+        "a_m": p.a_m,
+        "a_k": p.a_k,
+        "b_k": p.b_k[0],
+        "b_n": p.b_n,
+        "out_m": p.out_m,
         "batch": p.batch,
-        "a_batch": p.a[0],
-        "b_batch": p.b[0],
-        "out_batch": p.out[0],
+        "a_batch": p.a_batch,
+        "b_batch": p.b_batch,
+        "out_batch": p.out_batch,
     }
     constants: dict[str, Constant] = {"TYPE": compute, "BM": bm, "BN": bn, "CHUNK_SIZE": CHUNK}
     work = p.m * p.n * p.k * p.count
@@ -199,23 +228,16 @@ def product_of(
     a_lead = broadcast_strides(a_shape[:-2], a_strides[:-2], lead, function)
     b_lead = broadcast_strides(b_shape[:-2], b_strides[:-2], lead, function)
     out_lead = tuple(prod(shape[d + 1 :]) for d in range(len(lead)))
-    if 0 in shape:
-        return Product(m, n, k, (0,), ((0,), 0, 0), ((0,), 0, 0), ((0,), 0)), shape
     a_m, a_k = a_strides[-2:]
     b_k, b_n = b_strides[-2:]
-    rows_of_batch = [d for d in range(len(lead)) if lead[d] > 1]
-    if rows_of_batch and all(b_lead[d] == 0 for d in rows_of_batch):
-        # One right operand for the whole batch: the batch is more rows, if rows follow each other evenly.
-        merged, ((step,), _) = _as_one(merge_dims([*lead, m], [[*a_lead, a_m], [*out_lead, n]]))
-        if merged is not None:
-            return Product(merged, n, k, (1,), ((0,), step, a_k), ((0,), b_k, b_n), ((0,), n)), shape
+    many = [d for d in range(len(lead)) if lead[d] > 1]
+    if many and 0 not in shape and all(b_lead[d] == 0 for d in many):
+        # One right operand for the whole batch: the batch is more rows, where rows follow each other evenly.
+        sizes, (steps, _) = merge_dims([*lead, m], [[*a_lead, a_m], [*out_lead, n]])
+        if len(sizes) == 1:
+            return Product(sizes[0], n, (k,), (1,), (0,), (0,), (0,), steps[0], a_k, (b_k,), b_n, n), shape
     batch, (a_batch, b_batch, out_batch) = merge_dims(lead, [a_lead, b_lead, out_lead], function=function)
-    return Product(m, n, k, batch, (a_batch, a_m, a_k), (b_batch, b_k, b_n), (out_batch, n)), shape
-
-
-def _as_one(merged: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]) -> tuple[int | None, Any]:
-    sizes, strides = merged
-    return (sizes[0], strides) if len(sizes) == 1 else (None, ((0,), (0,)))
+    return Product(m, n, (k,), batch, a_batch, b_batch, out_batch, a_m, a_k, (b_k,), b_n, n), shape
 
 
 def compute_dtype(dtype: DType) -> DType:
@@ -226,28 +248,14 @@ def compute_dtype(dtype: DType) -> DType:
 
 
 @lru_cache(maxsize=4096)
-def _plans_of(
-    name: str, product: Product, types: tuple[DType, DType, DType], device: Device, tile: Tile | None
+def plans_of(
+    name: str, product: Product, types: Types, bias: DType | None, device: Device, tile: Tile | None
 ) -> tuple[Plan, ...]:
+    """The launches of a product; each takes the addresses of a, b, the bias if there is one, and the result."""
     compute = compute_dtype(types[2])
     if compute is dtypes.float32:
-        return tuple(_dot_plans(name, product, types, device, tile))
+        return tuple(_dot_plans(name, product, types, bias, device, tile))
     return (_outer_plan(name, product, types, compute, device),)
-
-
-def run_product(
-    name: str,
-    product: Product,
-    a: Tensor,
-    b: Tensor,
-    out: Tensor,
-    tile: Tile | None = None,
-    a_ptr: int = 0,
-    b_ptr: int = 0,
-) -> None:
-    """Compute a product into `out`; `a_ptr` and `b_ptr` replace the operands' addresses."""
-    for plan in _plans_of(name, product, (a.dtype, b.dtype, out.dtype), a.device, tile):
-        plan.run(a_ptr or a.ptr, b_ptr or b.ptr, out.ptr)
 
 
 def reference(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
@@ -270,10 +278,11 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     a, b
         Operands of at least one axis; a 1-D operand is a row (`a`) or a column (`b`).
     """
-    return _matmul(a, b, None)
+    return product(a, b, None)
 
 
-def _matmul(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
+def product(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
+    """`matmul` with a chosen tile; none changes a bit."""
     if not a.shape or not b.shape:
         raise ShapeError("nbx.matmul", "an operand is 0-d", got=f"{a.shape} and {b.shape}", allowed="at least 1-D")
     if a.device is not b.device:
@@ -288,12 +297,13 @@ def _matmul(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
         raise DTypeError("nbx.matmul", "unsupported dtype", got=dtype, allowed="integers and floats", mend="use astype")
     left = a if a.ndim > 1 else a.reshape(1, -1)
     right = b if b.ndim > 1 else b.expand_dims(1)
-    product, shape = product_of(left.shape, left.strides, right.shape, right.strides, "nbx.matmul")
+    found, shape = product_of(left.shape, left.strides, right.shape, right.strides, "nbx.matmul")
     out = empty(shape, dtype, a.device)
-    if out.size and product.k == 0:
+    if out.size and found.k == 0:
         table["copy_into"](out, 0)
     elif out.size:
-        run_product("matmul", product, left, right, out, tile)
+        for plan in plans_of("matmul", found, (a.dtype, b.dtype, dtype), None, a.device, tile):
+            plan.run(left.ptr, right.ptr, out.ptr)
     if a.ndim == 1 and b.ndim == 1:
         return out.reshape(())
     if a.ndim == 1:
