@@ -107,7 +107,8 @@ class Allocator:
         self._kept = kept
         self._shelves: dict[int, _Shelf] = {}
         self._at_most = 0  # upper bound of the bytes kept: counts what comes, not what goes
-        self._free = _free
+        self._free = _free  # both bound here: at the end of a process the module's names go before the last blocks
+        self._small = SMALL
 
     @property
     def kept_bytes(self) -> int:
@@ -150,7 +151,7 @@ class Allocator:
 
     def release(self, ptr: int, shelf: _Shelf) -> None:
         """Take back a block that its shelf has no room for without asking."""
-        if shelf.size <= SMALL or shelf.size > self._kept:
+        if shelf.size <= self._small or shelf.size > self._kept:
             self._free(ptr)
             return
         self._at_most += shelf.size
