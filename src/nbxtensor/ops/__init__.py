@@ -37,4 +37,3 @@ from nbxtensor.ops import sqrt as sqrt
 from nbxtensor.ops import sum as sum
 from nbxtensor.ops import take as take
 from nbxtensor.ops import tanh as tanh
-from nbxtensor.ops import windows as windows
