@@ -89,11 +89,20 @@ def test_a_negative_grid_is_refused(cpu, counter):
             cpu.launch(counter, grid, (0, 1))
 
 
+def worker_joins(cpu, kernel) -> bool:
+    """Whether a worker helps with a long launch; on a busy machine it may take a few until one is given a processor."""
+    data = cells(64)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if cpu.run(kernel, (64, 1, 1), (data.ctypes.data, 30_000)):
+            return True
+    return False
+
+
 def test_workers_join_large_launches_and_not_small_ones(cpu, counter):
     cpu.pool.set_threads(2)
     data = cells(64)
-    joined = [cpu.run(counter, (64, 1, 1), (data.ctypes.data, 30_000)) for _ in range(30)]
-    assert max(joined[1:]) == 1
+    assert worker_joins(cpu, counter)
     for _ in range(5):
         cpu.launch(counter, (64, 1, 1), (data.ctypes.data, 1))
     small = [cpu.run(counter, (64, 1, 1), (data.ctypes.data, 1)) for _ in range(50)]
@@ -181,8 +190,8 @@ def test_a_forked_child_has_a_pool_of_its_own(cpu, counter):
         code = 1
         try:
             data[:] = 0
-            joined = [cpu.run(counter, (64, 1, 1), (data.ctypes.data, 20_000)) for _ in range(20)]
-            code = 0 if (data[:, 0] == 400_000).all() and max(joined) == 1 else 2
+            cpu.launch(counter, (64, 1, 1), (data.ctypes.data, 20_000))
+            code = 0 if (data[:, 0] == 20_000).all() and worker_joins(cpu, counter) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -197,6 +197,12 @@ nbx_worker:
         mov     dword ptr [rsp], 0x1f80
         ldmxcsr [rsp]
         mov     rbx, rdi
+        mov     eax, 144                # sched_setscheduler(0, SCHED_BATCH, {0}): waking a worker does not preempt
+        xor     edi, edi                # the launcher where both share a processor
+        mov     esi, 3
+        mov     dword ptr [rsp], edi
+        mov     rdx, rsp
+        syscall
 .Lnext:
         mov     r12d, [rbx]
         mov     eax, [rbx + 0x44]
