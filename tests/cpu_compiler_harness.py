@@ -1,4 +1,4 @@
-"""Compiles kernels with the CPU compiler and runs them in this process, through LLVM's own loader."""
+"""Compiles kernels with the CPU compiler and runs them in this process, without a device."""
 
 import ctypes
 from typing import Any
@@ -9,23 +9,16 @@ from nbxtensor.compiler.cpu.compile import compile_ttir
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.artifact import Target
+from nbxtensor.device.cpu_code import load_object
 
 _loaded: list[Any] = []
 
 
 def load(binary: bytes, symbol: str) -> Any:
-    """The entry point of an object as a ctypes function."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    obj = llvm.ObjectFileRef.from_data(binary)
-    engine.add_object_file(obj)
-    engine.finalize_object()
-    _loaded.append((engine, obj))
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(engine.get_function_address(symbol))
+    """The entry point of an object as a ctypes function; it may call nothing but memcpy and its like."""
+    block, address = load_object(binary, symbol)
+    _loaded.append(block)
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(address)
 
 
 class Compiled:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from nbxtensor.base.errors import CompileError
-from nbxtensor.compiler.cpu import control, dot, reduce, sequential
+from nbxtensor.compiler.cpu import control, dot, reduce, sequential, stores
 from nbxtensor.compiler.cpu.builder import Builder
 from nbxtensor.compiler.cpu.ir import Function
 from nbxtensor.compiler.cpu.llvm import TRIPLE, argument_loads, compile_text
@@ -15,7 +15,7 @@ from nbxtensor.compiler.cpu.lower import Lowering
 from nbxtensor.compiler.cpu.parse import parse
 from nbxtensor.device.artifact import Resources, Target
 
-EMITTERS = (control, dot, reduce, sequential)  # importing them registers what they emit
+EMITTERS = (control, dot, reduce, sequential, stores)  # importing them registers what they emit
 _DEEP = 20_000
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from nbxtensor.compiler.cpu.arith import ELEMENTWISE, reject
 from nbxtensor.compiler.cpu.builder import Builder, memory_type
@@ -10,7 +11,7 @@ from nbxtensor.compiler.cpu.expr import Buffer, Evaluator
 from nbxtensor.compiler.cpu.index import Index, flatten
 from nbxtensor.compiler.cpu.ir import Block, Function, Op, Type, Value
 from nbxtensor.compiler.cpu.lanes import Number, Pointer, Uniform, int_const
-from nbxtensor.compiler.cpu.memory import FALSE, TRUE
+from nbxtensor.compiler.cpu.memory import TRUE
 from nbxtensor.compiler.cpu.nest import Nest
 from nbxtensor.compiler.cpu.reach import is_deferred
 from nbxtensor.compiler.cpu.schedule import schedule
@@ -91,6 +92,17 @@ class Lowering(Walker):
         self.env.storage[value] = buffer
         return buffer
 
+    @contextmanager
+    def in_memory(self, values: Sequence[Value]) -> Generator[None, None, None]:
+        """Have expressions in scratch memory for a while."""
+        saved = dict(self.env.storage)
+        for value in values:
+            self.materialise(value)
+            self.held.add(value)
+        yield
+        self.held.clear()
+        self.env.storage = saved
+
     def fill(self, pairs: Sequence[tuple[Value, Buffer]]) -> None:
         """Evaluate expressions of one shape into buffers, all in one nest."""
         shape = pairs[0][0].type.shape
@@ -123,38 +135,6 @@ def program_id(low: Lowering, op: Op) -> None:
 def num_programs(low: Lowering, op: Op) -> None:
     v = low.b.put(f"trunc i64 {low.grid[_AXES[op.attrs['head']]]} to i32")
     low.env.scalars[op.result] = Uniform("i32", v, None, 1, 2**31 - 1)
-
-
-@handles("tt.store")
-def store(low: Lowering, op: Op) -> None:
-    pointer = op.operands[0]
-    if not pointer.type.shape:
-        ev = Evaluator(low.b, Nest(low.b, 1), low.env, low.dummy)
-        mask = ev.number(op.operands[2], ()) if len(op.operands) > 2 else TRUE
-        where = ev.value(pointer, ())
-        assert isinstance(where, Pointer)
-        ev.memory.store(where, low.plain(ev, op.operands[1], ()), mask)
-        return
-    group = low.schedule.groups.get(op)
-    if group is None:
-        return  # emitted with the last store of its group
-
-    def body(ev: Evaluator, index: Index) -> None:
-        ready: list[tuple[Pointer, Number, Number]] = []
-        for one in group:
-            mask = ev.number(one.operands[2], index) if len(one.operands) > 2 else TRUE
-            if mask == FALSE:
-                continue
-            where = ev.value(one.operands[0], index)
-            assert isinstance(where, Pointer)
-            ready.append((where, low.plain(ev, one.operands[1], index), mask))
-        for where, number, mask in ready:
-            ev.memory.store(where, number, mask)
-
-    values = [o for one in group for o in one.operands]
-    masks = [one.operands[2] for one in group if len(one.operands) > 2]
-    pointers = [one.operands[0] for one in group]
-    low.every(pointer.type.shape, values, body, masks, pointers, skip=len(masks) == len(group))
 
 
 @handles("tt.return", "gpu.barrier", "ttg.barrier", "ttg.local_barrier", "llvm.intr.assume")

@@ -109,6 +109,8 @@ def chain(value: Value, index: Index, ends: Ends) -> tuple[Value | None, tuple[E
             value = op.operands[0]
         elif op.name == "tt.bitcast" and op.result.type.elem == "ptr":
             value = op.operands[0]
+        elif not value.type.shape:
+            return value, tuple(reversed(offsets))
         else:
             return None, ()
 

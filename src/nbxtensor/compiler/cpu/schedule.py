@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nbxtensor.compiler.cpu.arith import ELEMENTWISE
+from nbxtensor.compiler.cpu.guard import can_bound_pointer
 from nbxtensor.compiler.cpu.index import Index, var_dim
 from nbxtensor.compiler.cpu.ir import Block, Function, Op, Value
-from nbxtensor.compiler.cpu.reach import is_deferred, reachable, same_place
+from nbxtensor.compiler.cpu.reach import Element, is_deferred, reachable, same_place
 from nbxtensor.compiler.cpu.views import VIEWS, is_pair_reduce
 
 STORES = {"tt.store"}
@@ -39,6 +40,8 @@ class Schedule:
         Loop-carried arguments and results that are the initial tensor plus scalars: argument -> (initial value, steps).
     groups
         Last store of a group -> all its stores; they share one loop nest.
+    guarded
+        Last store of a group -> loads that stay expressions if a check at run time finds them apart from its stores.
     """
 
     materialised: set[Value] = field(default_factory=set[Value])
@@ -46,6 +49,7 @@ class Schedule:
         default_factory=dict[Value, tuple[Value, tuple[Value, ...]]]
     )
     groups: dict[Op, list[Op]] = field(default_factory=dict[Op, list[Op]])
+    guarded: dict[Op, list[Value]] = field(default_factory=dict[Op, list[Value]])
 
     def is_end(self, value: Value) -> bool:
         if value in self.materialised:
@@ -288,7 +292,7 @@ class Scheduler:
         if value in self.schedule.materialised or not roots or value in self.cheap:
             return
         many = len(roots) > 1 or self.repeated(op, value, roots)
-        if (many and self.cost(value) >= _DEAR) or (op.name == "tt.load" and self.hazard(op, roots)):
+        if (many and self.cost(value) >= _DEAR) or (op.name == "tt.load" and not self.safe(op, roots)):
             self.schedule.materialised.add(value)
 
     def repeated(self, op: Op, value: Value, roots: set[Op]) -> bool:
@@ -303,22 +307,31 @@ class Scheduler:
 
     # --- aliasing
 
-    def hazard(self, load: Op, roots: set[Op]) -> bool:
-        """Whether memory that `load` reads may be written before an expression uses it."""
+    def safe(self, load: Op, roots: set[Op]) -> bool:
+        """Whether a load may stay an expression, maybe under a guard."""
+        if any(self.overtaken(load, root) for root in roots):
+            return False
+        checks: list[Op] = []
+        for group in {id(g): g for g in map(self.group_of, roots) if g}.values():
+            clashes = self.clashes(load, group)
+            if not all(can_bound_pointer(pointer, at, self.schedule) for pointer, at in clashes):
+                return False
+            if clashes:
+                checks.append(group[-1])
+        for last in checks:
+            self.schedule.guarded.setdefault(last, []).append(load.result)
+        return True
+
+    def overtaken(self, load: Op, root: Op) -> bool:
+        """Whether another effect may write the memory that `load` reads before `root` uses it."""
+        group = self.group_of(root)
+        if any(load.position < e.position < root.position for e in self.effects if e not in group):
+            return True
         mine = set(loops_of(load))
-        for root in roots:
-            group = self.group_of(root)
-            for effect in self.effects:
-                if effect in group:
-                    continue
-                if load.position < effect.position < root.position:
-                    return True
-            for loop in loops_of(root):
-                if loop not in mine and any(loop in loops_of(effect) for effect in self.effects):
-                    return True
-            if root.name in ATOMICS or (group and self.overlaps(load, group)):
+        for loop in loops_of(root):
+            if loop not in mine and any(loop in loops_of(effect) for effect in self.effects):
                 return True
-        return False
+        return root.name in ATOMICS
 
     def group_of(self, root: Op) -> list[Op]:
         for group in self.schedule.groups.values():
@@ -326,17 +339,21 @@ class Scheduler:
                 return group
         return []
 
-    def overlaps(self, load: Op, group: list[Op]) -> bool:
-        """Whether a nest that stores `group` may overwrite what `load` still has to read."""
+    def clashes(self, load: Op, group: list[Op]) -> list[Element]:
+        """Pointers of `load` and of stores in a nest that may meet at different times; empty if there are none."""
         shape = group[0].operands[0].type.shape
         index = full_index(shape)
         starts = [(o, index) for store in group for o in store.operands]
+        found: list[Element] = []
         for value, at in reachable(starts, self.schedule):
-            if value.op is load and not all(
-                same_place((load.operands[0], at), (store.operands[0], index), self.schedule) for store in group
-            ):
-                return True
-        return False
+            if value.op is not load:
+                continue
+            mine = (load.operands[0], at)
+            others = [(store.operands[0], index) for store in group]
+            others = [other for other in others if not same_place(mine, other, self.schedule)]
+            if others:
+                found += [mine, *others]
+        return found
 
 
 def schedule(function: Function) -> Schedule:

@@ -32,9 +32,10 @@ class Walker:
         self.env = Environment()
         self.dummy = builder.scratch(64)
         self.filling: set[Value] = set()
+        self.held: set[Value] = set()
 
     def is_end(self, value: Value) -> bool:
-        return value not in self.filling and self.schedule.is_end(value)
+        return value in self.held or (value not in self.filling and self.schedule.is_end(value))
 
     def origin(self, value: Value) -> Value | None:
         return self.schedule.origin(value)
@@ -70,7 +71,8 @@ class Walker:
         """
         first = len(outer) + 1
         if layout is None:
-            layout = plan(shape, self.width(shape, values), self.lane_dim(shape, [*pointers, *values]), first)
+            lane_dim = self.lane_dim(shape, [*pointers, *values])
+            layout = plan(shape, self.width(shape, values, lane_dim), lane_dim, first)
         nest = Nest(self.b, layout.lanes)
         for v, (counter, size) in enumerate(outer):
             nest.fix(v + 1, counter, size)
@@ -172,8 +174,12 @@ class Walker:
                     found.append(element)
         return found
 
-    def width(self, shape: tuple[int, ...], values: Sequence[Value]) -> int:
-        """Lanes: 32, or 16 where 8-byte data is in play or the expression is large (it would spill registers)."""
+    def width(self, shape: tuple[int, ...], values: Sequence[Value], lane_dim: int) -> int:
+        """Lanes: 32 as a rule.
+
+        16 where 8-byte data is in play or the expression is large (it would spill registers); 8 where lanes stride
+        through memory (their cache lines would push one another out before the next step uses them).
+        """
         index = full_index(shape)
         wide, large = False, 0
         for value, _ in reachable([(v, index) for v in values], self):
@@ -181,22 +187,31 @@ class Walker:
             data = op is None or op.name in ("tt.load", *_WIDE) or self.is_end(value) or value.type.elem == "f64"
             wide = wide or (data and value.type.bits == 64 and value.type.elem != "ptr")
             large += 1
+        for pointer, at in self.pointers(shape, values):
+            if _slope(pointer, at, lane_dim + 1, self) not in (0, 1):
+                return NARROW
+        if self.held:
+            return NARROW  # code that hardly ever runs is kept small
         return 16 if wide or large > _LARGE else MAX_LANES
+
+    def pointers(self, shape: tuple[int, ...], values: Sequence[Value]) -> list[Element]:
+        """Where loads and stores of some expressions go, at the element itself."""
+        index = full_index(shape)
+        found = [(v, index) for v in values if v.type.elem == "ptr"]
+        for value, at in reachable([(v, index) for v in values], self):
+            if value.op is not None and value.op.name == "tt.load" and not self.is_end(value):
+                found.append((value.op.operands[0], at))
+        return found
 
     def lane_dim(self, shape: tuple[int, ...], values: Sequence[Value]) -> int:
         """The dimension that lanes run along: the last, unless memory is contiguous along another only."""
         last = len(shape) - 1
         if last <= 0:
             return last
-        index = full_index(shape)
         votes = [0] * len(shape)
-        pointers = [(v, index) for v in values if v.type.elem == "ptr"]
-        for value, at in reachable([(v, index) for v in values], self):
-            if value.op is not None and value.op.name == "tt.load" and not self.is_end(value):
-                pointers.append((value.op.operands[0], at))
-        for pointer, at in pointers:
+        for pointer, at in self.pointers(shape, values):
             for d, size in enumerate(shape):
-                if size >= 8 and unit_stride(pointer, at, d + 1, self):
+                if size >= NARROW and _slope(pointer, at, d + 1, self) == 1:
                     votes[d] += 1
         best = max(range(len(shape)), key=lambda d: (votes[d], d))
         return best if votes[best] > votes[last] else last
@@ -205,12 +220,8 @@ class Walker:
 _WIDE = {"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"}
 
 
-def unit_stride(value: Value, index: Index, var: int, ends: Ends) -> bool:
-    """Whether a pointer moves by one element with variable `var` (read off the text, wrap-around aside)."""
-    return _slope(value, index, var, ends) == 1
-
-
 def _slope(value: Value, index: Index, var: int, ends: Ends) -> int | None:
+    """How far a pointer moves with variable `var`: 0, 1 or more (None), read off the text, wrap-around aside."""
     if not value.type.shape or not any(v == var for dim in index for v, _ in dim):
         return 0
     origin = ends.origin(value)
