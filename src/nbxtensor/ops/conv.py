@@ -27,7 +27,7 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
 from nbxtensor.base.promotion import result_type
 from nbxtensor.base.shapes import contiguous_strides, merge_dims
 from nbxtensor.device.protocol import Device
@@ -35,27 +35,12 @@ from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan
 from nbxtensor.ops._matmul_kernels import matmul_kernel
 from nbxtensor.ops.matmul import Product, plans_of
+from nbxtensor.ops.windows import Padding, PerAxis, windows
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, new
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
 Ints = tuple[int, ...]
-
-
-def per_axis(value: int | Sequence[int], rank: int, name: str, least: int, function: str) -> Ints:
-    """One int for each spatial axis."""
-    values = (value,) * rank if isinstance(value, int) else tuple(int(v) for v in value)
-    if len(values) != rank or any(v < least for v in values):
-        raise ArgumentError(function, f"bad {name}", got=value, allowed=f"an int or {rank} ints, each at least {least}")
-    return values
-
-
-def places(sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, function: str) -> Ints:
-    """Number of positions of a window along each (padded) axis."""
-    counts = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True))
-    if any(c < 1 for c in counts):
-        raise ShapeError(function, "the kernel is larger than the padded input", got=f"{sizes}, kernel {kernel}")
-    return counts
 
 
 def _product(
@@ -153,9 +138,9 @@ def conv(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    stride: PerAxis = 1,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
     """Convolve (correlate) `x` with `weight`.
@@ -168,8 +153,10 @@ def conv(
         (out, channels / groups, *kernel).
     bias
         (out,) or None.
-    stride, padding, dilation
-        An int, or one for each spatial axis; padding is added on both sides.
+    stride, dilation
+        One number, or one for each spatial axis.
+    padding
+        Zeros around the input: one number, one for each spatial axis, or pairs (before, after).
     groups
         Number of groups of channels that are convolved apart.
     """
@@ -187,21 +174,16 @@ def conv(
     dtype = result_type(*(t.dtype for t in operands))
     if dtype not in FLOATS:
         raise DTypeError(function, "unsupported dtype", got=dtype, allowed=map(str, FLOATS))
-    steps = per_axis(stride, rank, "stride", 1, function)
-    pads = per_axis(padding, rank, "padding", 0, function)
-    spread = per_axis(dilation, rank, "dilation", 1, function)
-    padded = tuple(n + 2 * p for n, p in zip(x.shape[2:], pads, strict=True))
-    shape = (x.shape[0], weight.shape[0], *places(padded, weight.shape[2:], steps, spread, function))
-    out = new(shape, dtype, x.device)
+    seen = windows("conv", x, weight.shape[2:], stride, padding, dilation, 0)
+    x = seen.x
+    out = new((x.shape[0], weight.shape[0], *seen.places), dtype, x.device)
     if out.size == 0:
         return out
     if weight.shape[1] == 0:
         table["copy_into"](out, 0 if bias is None else bias.reshape(-1, *[1] * rank))
         return out
-    if any(pads):
-        x = table["pad"](x, ((0, 0), (0, 0), *((p, p) for p in pads)))
     types = (weight.dtype, x.dtype, dtype)
-    fixed = (out.shape, steps, spread, groups)
+    fixed = (out.shape, seen.strides, seen.dilations, groups)
     kind = None if bias is None else bias.dtype
     plans = _plans(x.device, types, kind, x.shape, x.strides, weight.shape, weight.strides, *fixed)
     if plans is None:

@@ -15,7 +15,7 @@ Guarantee
     universal.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -35,11 +35,11 @@ from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.order import key_to_float32, key_to_float64, key_to_uint64, largest_key
 from nbxtensor.kernel.reduce import keep, reduce_kernel
 from nbxtensor.kernel.rows import offset_of, power_of_two
-from nbxtensor.ops.conv import FLOATS, Ints, per_axis, places
+from nbxtensor.ops.conv import FLOATS, Ints
 from nbxtensor.ops.max import max as largest_of
 from nbxtensor.ops.mean import mean
+from nbxtensor.ops.windows import Padding, PerAxis, Windows, pairs, per_axis, windows
 from nbxtensor.tensor.create import asarray
-from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, new
 
 
@@ -146,10 +146,10 @@ def _plan(
     return Plan(name, pool_kernel, device, grid, arguments, constants, Options(), prod(out) * prod(kernel_shape))
 
 
-def _divisors(sizes: Ints, kernel_shape: Ints, steps: Ints, pads: Ints, out: Ints) -> "np.ndarray[Any, Any]":
+def _divisors(sizes: Ints, seen: Windows, pads: Ints) -> "np.ndarray[Any, Any]":
     """How many elements of each window are no padding."""
     counts = np.ones((), np.float32)
-    for n, k, s, p, c in zip(sizes, kernel_shape, steps, pads, out, strict=True):
+    for n, k, s, p, c in zip(sizes, seen.kernel, seen.strides, pads, seen.places, strict=True):
         start = np.arange(c) * s - p
         inside = np.maximum(np.minimum(start + k, n) - np.maximum(start, 0), 1)
         counts = counts[..., None] * inside.astype(np.float32)
@@ -157,65 +157,47 @@ def _divisors(sizes: Ints, kernel_shape: Ints, steps: Ints, pads: Ints, out: Int
 
 
 def _pool(
-    name: str, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, include_pad: bool
+    name: str, x: Tensor, kernel_size: PerAxis, stride: Any, padding: Padding, dilation: PerAxis, include_pad: bool
 ) -> Tensor:
-    function = f"nbx.nn.{name}"
-    rank = x.ndim - 2
-    if not 1 <= rank <= 3:
-        raise ShapeError(function, "bad rank", got=x.shape, allowed="(batch, channels, *spatial), 3 to 5 axes")
-    size = per_axis(kernel_size, rank, "kernel", 1, function)
-    steps = size if stride is None else per_axis(stride, rank, "stride", 1, function)
-    pads = per_axis(padding, rank, "padding", 0, function)
-    spread = per_axis(dilation, rank, "dilation", 1, function)
-    if any(2 * p > k for p, k in zip(pads, size, strict=True)):
-        raise ShapeError(function, "the padding exceeds half the kernel", got=f"padding {pads}, kernel {size}")
-    padded = tuple(n + 2 * p for n, p in zip(x.shape[2:], pads, strict=True))
-    out = new((*x.shape[:2], *places(padded, size, steps, spread, function)), x.dtype, x.device)
+    lowest = (float("-inf") if x.dtype.is_float else x.dtype.minimum) if name == "max_pool" else 0
+    steps = kernel_size if stride is None else stride
+    seen = windows(name, x, kernel_size, steps, padding, dilation, lowest or 0)
+    out = new((*x.shape[:2], *seen.places), x.dtype, x.device)
     if out.size == 0:
         return out
-    sizes = x.shape[2:]
-    if any(pads):
-        lowest = (float("-inf") if x.dtype.is_float else x.dtype.minimum) if name == "max_pool" else 0
-        x = table["pad"](x, ((0, 0), (0, 0), *((p, p) for p in pads)), lowest)
-    divisors = name == "avg_pool" and any(pads) and not include_pad
-    plan = _plan(name, x.device, x.dtype, x.strides, out.shape, size, steps, spread, divisors)
+    divisors = name == "avg_pool" and seen.x is not x and not include_pad
+    fixed = (out.shape, seen.kernel, seen.strides, seen.dilations)
+    plan = _plan(name, x.device, x.dtype, seen.x.strides, *fixed, divisors)
     if divisors:
-        counts = asarray(_divisors(sizes, size, steps, pads, out.shape[2:]), device=x.device)
-        plan.run(x.ptr, counts.ptr, out.ptr)
+        before = tuple(a for a, _ in pairs(name, padding, x.ndim - 2))
+        counts = asarray(_divisors(x.shape[2:], seen, before), device=x.device)
+        plan.run(seen.x.ptr, counts.ptr, out.ptr)
     else:
-        plan.run(x.ptr, out.ptr)
+        plan.run(seen.x.ptr, out.ptr)
     return out
 
 
-def _windows(x: "np.ndarray[Any, Any]", size: Ints, steps: Ints, pads: Ints, value: float) -> "np.ndarray[Any, Any]":
+def _windows(x: "np.ndarray[Any, Any]", kernel: Any, stride: Any, padding: Any, value: float) -> Any:
     rank = x.ndim - 2
-    wide = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in pads)), constant_values=value)
-    axes = tuple(range(2, x.ndim))
-    view = np.lib.stride_tricks.sliding_window_view(wide, size, axes)
+    size, steps = (per_axis("", "", v, rank) for v in (kernel, kernel if stride is None else stride))
+    wide = np.pad(x, ((0, 0), (0, 0), *pairs("", padding, rank)), constant_values=value)
+    view = np.lib.stride_tricks.sliding_window_view(wide, size, tuple(range(2, x.ndim)))
     view = view[(slice(None), slice(None), *(slice(None, None, s) for s in steps))]
     return view.reshape(*view.shape[: 2 + rank], -1)
 
 
-def reference_max_pool(
-    x: "np.ndarray[Any, Any]", kernel: Any, stride: Any = None, padding: Any = 0
-) -> "np.ndarray[Any, Any]":
-    rank = x.ndim - 2
-    size, pads = (per_axis(v, rank, "", 0, "") for v in (kernel, padding))
-    steps = size if stride is None else per_axis(stride, rank, "", 0, "")
+def reference_max_pool(x: "np.ndarray[Any, Any]", kernel: Any, stride: Any = None, padding: Any = 0) -> Any:
     lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
-    return _windows(x, size, steps, pads, lowest).max(axis=-1)
+    return _windows(x, kernel, stride, padding, lowest).max(axis=-1)
 
 
 def reference_avg_pool(
     x: "np.ndarray[Any, Any]", kernel: Any, stride: Any = None, padding: Any = 0, *, count_include_pad: bool = True
 ) -> "np.ndarray[Any, Any]":
-    rank = x.ndim - 2
-    size, pads = (per_axis(v, rank, "", 0, "") for v in (kernel, padding))
-    steps = size if stride is None else per_axis(stride, rank, "", 0, "")
-    total = _windows(x.astype(np.float64), size, steps, pads, 0.0).sum(axis=-1)
+    total = _windows(x.astype(np.float64), kernel, stride, padding, 0.0)
     if count_include_pad:
-        return total / prod(size)
-    return total / _windows(np.ones_like(x, np.float64), size, steps, pads, 0.0).sum(axis=-1)
+        return total.mean(axis=-1)
+    return total.sum(axis=-1) / _windows(np.ones_like(x, np.float64), kernel, stride, padding, 0.0).sum(axis=-1)
 
 
 def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
@@ -227,10 +209,10 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 @operator("max_pool", kernels=(pool_kernel,), reference=reference_max_pool, samples=samples)
 def max_pool(
     x: Tensor,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    kernel: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
+    dilation: PerAxis = 1,
 ) -> Tensor:
     """Largest element of every window.
 
@@ -241,7 +223,7 @@ def max_pool(
     stride
         Step from window to window; the size of the window by default.
     padding
-        Added on both sides, at most half the kernel; never the result.
+        Around the input: one number, one for each spatial axis, or pairs (before, after); never the result.
     dilation
         Distance of the elements of a window.
     """
@@ -253,9 +235,9 @@ def max_pool(
 @operator("avg_pool", kernels=(pool_kernel,), reference=reference_avg_pool, samples=samples)
 def avg_pool(
     x: Tensor,
-    kernel: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    kernel: PerAxis,
+    stride: PerAxis | None = None,
+    padding: Padding = 0,
     *,
     count_include_pad: bool = True,
 ) -> Tensor:
