@@ -127,3 +127,15 @@ def test_pool_values_and_dtypes(device: str) -> None:
         nbx.nn.max_pool(t, 2, padding=-1)
     with pytest.raises(DTypeError):
         nbx.nn.avg_pool(nbx.asarray(np.ones((1, 1, 4), np.int32), device=device), 2)
+
+
+def test_padding_on_one_side(device: str) -> None:
+    x, w = RNG.standard_normal((1, 3, 8, 9)).astype(F), RNG.standard_normal((4, 3, 3, 2)).astype(F)
+    tx, tw = nbx.asarray(x, device=device), nbx.asarray(w, device=device)
+    sides = ((1, 0), (0, 2))
+    padded = nbx.asarray(np.pad(x, ((0, 0), (0, 0), *sides)), device=device)
+    np.testing.assert_array_equal(bits(nbx.nn.conv(tx, tw, padding=sides)), bits(nbx.nn.conv(padded, tw)))
+    got = nbx.nn.max_pool(tx, 2, 2, sides)
+    np.testing.assert_array_equal(bits(got), bits(pool_op.reference_max_pool(x, 2, 2, sides)))
+    got = nbx.nn.avg_pool(tx, 2, 2, sides, count_include_pad=False).numpy()
+    np.testing.assert_allclose(got, pool_op.reference_avg_pool(x, 2, 2, sides, count_include_pad=False), atol=1e-6)

@@ -34,8 +34,8 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan
 from nbxtensor.ops._matmul_kernels import matmul_kernel
+from nbxtensor.ops._windows import Padding, PerAxis, windows
 from nbxtensor.ops.matmul import Product, plans_of
-from nbxtensor.ops.windows import Padding, PerAxis, windows
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, new
 

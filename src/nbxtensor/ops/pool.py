@@ -35,10 +35,10 @@ from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.order import key_to_float32, key_to_float64, key_to_uint64, largest_key
 from nbxtensor.kernel.reduce import keep, reduce_kernel
 from nbxtensor.kernel.rows import offset_of, power_of_two
+from nbxtensor.ops._windows import Padding, PerAxis, Windows, pairs, per_axis, windows
 from nbxtensor.ops.conv import FLOATS, Ints
 from nbxtensor.ops.max import max as largest_of
 from nbxtensor.ops.mean import mean
-from nbxtensor.ops.windows import Padding, PerAxis, Windows, pairs, per_axis, windows
 from nbxtensor.tensor.create import asarray
 from nbxtensor.tensor.tensor import Tensor, new
 
