@@ -17,8 +17,6 @@ import nbxtensor as nbx
 
 assert importlib.util.find_spec("torch") is None
 assert "site-packages" in nbx.__file__, nbx.__file__
-if not hasattr(nbx, "nn"):
-    raise SystemExit(print("ok"))
 x = np.random.default_rng(0).standard_normal((37, 1000), dtype=np.float32)
 y = np.asarray(nbx.nn.softmax(nbx.asarray(x)))
 e = np.exp(x.astype(np.float64))
