@@ -178,8 +178,7 @@ _PUBLIC = {
     "nbxtensor.tensor.namespace": "__array_namespace_info__",
     "nbxtensor.tensor.tensor": "Tensor empty",
     "nbxtensor.tensor.views": (
-        "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape "
-        "squeeze unstack"
+        "broadcast_arrays broadcast_to expand_dims flip matrix_transpose moveaxis permute_dims reshape squeeze unstack"
     ),
 }
 _MODULES = ("nn", "onnx")
