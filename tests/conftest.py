@@ -1,6 +1,11 @@
 """Options: ``--device cuda`` picks the device that the tests run on, ``--fuzz 5000`` how long the fuzzer runs."""
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every run, however slow the machine is at the moment.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
