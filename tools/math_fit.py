@@ -122,51 +122,97 @@ def series(f: Real, order: int, count: int) -> Real:
     return tail
 
 
-def fits() -> dict[str, Fit]:
-    """All polynomials, by the names they have in the sources."""
+def log1p_weight(x: mp.mpf) -> mp.mpf:
+    """Weight for q in log(1 + x) = x + x^2 * q(x), relative to the result."""
+    return abs(x * x / mp.log1p(x))
+
+
+def odd_weight(f: Real, power: int) -> Real:
+    """Weight for a curve in z = x^2 that f has after x * z^power, relative to f(x)."""
+    return lambda z: z**power * mp.sqrt(z) / f(mp.sqrt(z))
+
+
+def alternating(first: int, step: int) -> Real:
+    """sum (-1)^k z^(k - start) / (2 k + first)!: what is left of sine or cosine in z = x^2."""
+    return lambda z: mp.fsum((-1) ** k * z ** (k - step) / mp.factorial(2 * k + first) for k in range(step, 20))
+
+
+def erf_near(z: mp.mpf) -> mp.mpf:
+    """erf(x) / x - 1 as a function of z = x^2."""
+    return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def tanh_near(z: mp.mpf) -> mp.mpf:
+    """(tanh(x) / x - 1) / x^2 as a function of z = x^2."""
+    return (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+
+def mills(t: mp.mpf) -> mp.mpf:
+    """Phi(-t) * exp(t^2 / 2)."""
+    return mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2
+
+
+def mills_fit(k: float, degree: int) -> Fit:
+    """Mills' ratio in q = k / (t + k), for 0 <= t <= 14.5."""
+    return Fit(
+        lambda q: mills(k / q - k), tuple(range(degree + 1)), k / (k + 14.5), 1.0, lambda q: 1 / mills(k / q - k)
+    )
+
+
+def exp_fits() -> dict[str, Fit]:
+    """exp(r) = 1 + r + r^2 * q(r), and 2^r = 1 + r * ln 2 + r^2 * q(r)."""
     ln2 = mp.log(2)
     edge = float(ln2 / 2) * 1.0001
-    out: dict[str, Fit] = {}
-    # exp(r) = 1 + r + r^2 * q(r)
-    for degree in (3, 4, 5):
-        out[f"EXP_{degree}"] = Fit(
-            series(mp.exp, 2, 12), tuple(range(degree + 1)), -edge, edge, lambda x: x * x / mp.exp(x)
-        )
-    out["EXP2"] = Fit(series(lambda x: mp.exp(x * ln2), 2, 12), tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)
-    # log(1 + f) = f + f^2 * q(f)
-    for degree in (6, 7, 8):
-        out[f"LOG_{degree}"] = Fit(
-            series(mp.log1p, 2, 14), tuple(range(degree + 1)), -0.293, 0.4143, lambda x: abs(x * x / mp.log1p(x))
-        )
-    out["LOG2"] = Fit(
-        series(lambda x: mp.log1p(x) / ln2, 2, 14), tuple(range(9)), -0.293, 0.4143, lambda x: abs(x * x / mp.log1p(x))
+    curve = series(mp.exp, 2, 12)
+    out = {f"EXP_{d}": Fit(curve, tuple(range(d + 1)), -edge, edge, lambda x: x * x / mp.exp(x)) for d in (3, 4, 5)}
+    curve = series(lambda x: mp.exp(x * ln2), 2, 12)
+    return {**out, "EXP2": Fit(curve, tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)}
+
+
+def log_fits() -> dict[str, Fit]:
+    """log(1 + f) = f + f^2 * q(f), the same to base 2, for 0 < f <= 1, and by s = f / (2 + f) for pow."""
+    curve = series(mp.log1p, 2, 14)
+    binary = series(lambda x: mp.log1p(x) / mp.log(2), 2, 14)
+    two = 2 / mp.log(2)
+    out = {"LOG": Fit(curve, tuple(range(9)), -0.293, 0.4143, log1p_weight)}
+    out["LOG2"] = Fit(binary, tuple(range(9)), -0.293, 0.4143, log1p_weight)
+    for degree in (6, 8):
+        out[f"SOFTPLUS_{degree}"] = Fit(curve, tuple(range(degree + 1)), 1e-9, 1.00001, log1p_weight)
+    out["POW"] = Fit(
+        lambda z: mp.fsum(two / (2 * k + 1) * z ** (k - 2) for k in range(2, 30)),
+        (0, 1, 2),
+        1e-12,
+        0.02946,
+        lambda z: z * z / two,
     )
-    # log(1 + e) = e + e^2 * q(e) for 0 < e <= 1
-    for degree in (5, 6, 7, 8, 9):
-        out[f"SOFTPLUS_{degree}"] = Fit(
-            series(mp.log1p, 2, 14), tuple(range(degree + 1)), 1e-9, 1.00001, lambda x: abs(x * x / mp.log1p(x))
-        )
-    # sin(r) = r + r * z * s(z), z = r^2, up to 1 % beyond pi / 2
-    reach = float((mp.pi / 2 * mp.mpf("1.01")) ** 2)
-    for degree in (2, 3, 4):
-        out[f"SIN_{degree}"] = Fit(
-            sin_curve, tuple(range(degree + 1)), 1e-9, reach, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z))
-        )
-    quarter = float((mp.pi / 4 * mp.mpf("1.01")) ** 2)
-    out["SIN_QUARTER"] = Fit(sin_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)))
-    # cos(r) = 1 + z * (-1/2 + z * c(z))
-    out["COS_QUARTER"] = Fit(cos_curve, (0, 1, 2), 1e-9, quarter, lambda z: z * z)
     return out
 
 
-def cos_curve(z: mp.mpf) -> mp.mpf:
-    """(cos(r) - 1 + r^2 / 2) / r^4 as a function of z = r^2."""
-    return mp.fsum((-1) ** k * z ** (k - 2) / mp.factorial(2 * k) for k in range(2, 20))
+def wave_fits() -> dict[str, Fit]:
+    """sin(r) = r + r * z * s(z) and cos(r) = 1 - z / 2 + z^2 * c(z), 1 % beyond pi / 4, and the sine to pi / 2."""
+    quarter, half = (float((mp.pi / k * mp.mpf("1.01")) ** 2) for k in (4, 2))
+    return {
+        "SIN": Fit(alternating(1, 1), (0, 1, 2), 1e-9, quarter, odd_weight(mp.sin, 1)),
+        "COS": Fit(alternating(0, 2), (0, 1, 2), 1e-9, quarter, lambda z: z * z),
+        "SIN_HALF": Fit(alternating(1, 1), (0, 1, 2, 3), 1e-9, half, odd_weight(mp.sin, 1)),
+    }
 
 
-def sin_curve(z: mp.mpf) -> mp.mpf:
-    """(sin(r) - r) / r^3 as a function of z = r^2."""
-    return mp.fsum((-1) ** k * z ** (k - 1) / mp.factorial(2 * k + 1) for k in range(1, 20))
+def sigmoid_like_fits() -> dict[str, Fit]:
+    """tanh and erf near zero, ln(erfc) farther out, Mills' ratio for gelu."""
+    out: dict[str, Fit] = {}
+    for degree, edge in ((4, 0.6), (3, 0.55)):
+        out[f"TANH_{degree}"] = Fit(tanh_near, tuple(range(degree + 1)), 1e-10, edge**2, odd_weight(mp.tanh, 1))
+    for degree, edge in ((5, 0.8), (4, 0.7)):
+        out[f"ERF_{degree}"] = Fit(erf_near, tuple(range(degree + 1)), 1e-12, edge**2, odd_weight(mp.erf, 0))
+        tail = tuple(range(degree + 2))
+        out[f"ERFC_{degree + 1}"] = Fit(lambda t: mp.log(mp.erfc(t)), tail, edge, 3.95, mp.erfc)
+    return {**out, "MILLS_9": mills_fit(3.0, 9), "MILLS_8": mills_fit(2.5, 8)}
+
+
+def fits() -> dict[str, Fit]:
+    """All polynomials that the sources use."""
+    return {**exp_fits(), **log_fits(), **wave_fits(), **sigmoid_like_fits()}
 
 
 def main(names: list[str]) -> None:

@@ -84,7 +84,9 @@ def gelu(x):
     lost = tl.fma(negate(q), a - (d - 3.0), tl.fma(negate(q), d, 3.0))
     # -a^2 / 2 - n * ln 2 with all that rounding left out, joined from small to large.
     rest = tl.fma(tl.fma(a, a, negate(square)), -0.5, lost * tl.fma(q, 0.5, 0.31))
-    r = tl.fma(n, MINUS_LN2_HI, half) + tl.fma(n, MINUS_LN2_LO, rest)
+    main = tl.fma(n, MINUS_LN2_HI, half)
+    rest = tl.fma(n, MINUS_LN2_LO, rest)
+    r = main + rest
     m = tl.fma(q, -0.027218163, 0.15192533)
     m = tl.fma(m, q, -0.3193446)
     m = tl.fma(m, q, 0.2770891)
@@ -104,7 +106,7 @@ def gelu(x):
     low = tl.fma(aq, under, low)
     first, second = power_halves(t)
     # times 1 + r + r^2 * (...), joined from small to large
-    low = tl.fma(w, r * r * exp_curve(r), low)
+    low = tl.fma(w, tl.fma(r * r, exp_curve(r), (main - r) + rest), low)
     w = w + tl.fma(w, r, low)
     y = tl.fma(negate(second), w * first, tl.where(x < 0.0, -0.0, x))
     return tl.where(a < 7.450580596923828e-09, x * 0.5, y)

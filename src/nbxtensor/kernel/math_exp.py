@@ -52,10 +52,10 @@ def exp_split(x):
 @kernel
 def exp_curve(r):
     """(exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2; times r^2 it is good to 2^-28."""
-    q = tl.fma(r, 0.0013926362, 0.008368633)
-    q = tl.fma(q, r, 0.041666575)
+    q = tl.fma(r, 0.0013821468, 0.008368663)
+    q = tl.fma(q, r, 0.041668255)
     q = tl.fma(q, r, 0.16666521)
-    return tl.fma(q, r, 0.5)
+    return tl.fma(q, r, 0.49999994)
 
 
 @kernel
@@ -92,8 +92,8 @@ def exp(x):
 @kernel
 def exp2_tail(r):
     """2^r - 1 for |r| <= 1/2."""
-    q = tl.fma(r, 0.0001544612, 0.0013390139)
-    q = tl.fma(q, r, 0.009618104)
+    q = tl.fma(r, 0.00015462497, 0.0013390211)
+    q = tl.fma(q, r, 0.009618063)
     q = tl.fma(q, r, 0.05550362)
     q = tl.fma(q, r, 0.2402265)
     q = tl.fma(q, r, LN2_LO)

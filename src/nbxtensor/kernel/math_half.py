@@ -20,9 +20,9 @@ def _exp_parts(x):
     """t with n in its low bits, and e = exp(x - n * ln 2) - 1."""
     t = tl.fma(x, LOG2E, ROUND)
     r = tl.fma(t - ROUND, MINUS_LN2_HI, x)
-    q = tl.fma(r, 0.008361378, 0.04189773)
-    q = tl.fma(q, r, 0.16666616)
-    q = tl.fma(q, r, 0.49999148)
+    q = tl.fma(r, 0.008312681, 0.04189019)
+    q = tl.fma(q, r, 0.16667113)
+    q = tl.fma(q, r, 0.4999923)
     return t, tl.fma(r * r, q, r)
 
 

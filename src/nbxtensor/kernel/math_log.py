@@ -6,6 +6,7 @@ log(1 + f) = f + f^2 * q(f). Subnormals are scaled up first.
 
 from nbxtensor.compiler.source import kernel, tl
 
+INF = float("inf")
 MINUS_INF = float("-inf")
 NAN = float("nan")
 ROUND = 12582912.0  # 1.5 * 2^23
@@ -32,10 +33,9 @@ def log_curve(f):
 
 @kernel
 def log_edges(x, y):
-    """y for finite x > 0; else what log gives: -inf for both zeros, NaN below, +inf and NaN as they are."""
-    edge = tl.where(x == 0.0, MINUS_INF, tl.where(x < 0.0, NAN, x))
-    inside = (x > 0.0) & (x < float("inf"))
-    return tl.where(inside, y, edge)
+    """y for finite x > 0; else what log gives: -inf for both zeros, NaN below and for NaN, +inf as it is."""
+    y = tl.where(x > 0.0, y, tl.where(x == 0.0, MINUS_INF, NAN))
+    return tl.where(x == INF, INF, y)
 
 
 @kernel
