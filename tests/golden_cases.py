@@ -8,6 +8,7 @@ The file names the commit, the GPU, the driver and the compilers; test_golden.py
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -22,6 +23,8 @@ import numpy as np
 import nbxtensor as nbx
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import DTypeError
+from nbxtensor.compiler.compile import compile_many
+from nbxtensor.device import get
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.tensor.dispatch import table
 
@@ -83,6 +86,16 @@ def arrays_of(args: tuple[Any, ...]) -> list[np.ndarray]:
     return [a for a in flat if isinstance(a, np.ndarray)]
 
 
+def compile_all(device: str) -> None:
+    """Compile every kernel that the cases need, in parallel: a device that computes nothing records the launches."""
+    null = get(f"null:{get(device).target.arch}")
+    null.clear()
+    for _, op, args in cases():
+        with contextlib.suppress(DTypeError):
+            op.function(*[on_device(a, null.name) for a in args])
+    compile_many([call.job for call in null.calls])
+
+
 def run(op: Operator, args: tuple[Any, ...], device: str) -> list[np.ndarray] | None:
     """Results on `device`, or None where the operator does not take the dtype."""
     tensors = [on_device(a, device) for a in args]
@@ -113,23 +126,28 @@ def said(*command: str) -> str:
         return f"unknown ({type(error).__name__})"
 
 
+def facts(commit: str | None) -> dict[str, Any]:
+    """Where golden bits come from."""
+    return {
+        "commit": commit or said("git", "rev-parse", "HEAD"),
+        "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
+        "versions": versions(),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--commit", default=None, help="commit to record where the tree has no .git")
     options = parser.parse_args()
+    compile_all(options.device)
     taken: dict[str, Any] = {}
     for name, op, args in cases():
         result = run(op, args, options.device)
         if result is not None:
             taken[name] = {"input": bits_hash(arrays_of(args)), "output": bits_hash(result)}
-    record = {
-        "commit": options.commit or said("git", "rev-parse", "HEAD"),
-        "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-        "versions": versions(),
-        "cases": taken,
-    }
+    record = facts(options.commit) | {"cases": taken}
     options.out.write_text(json.dumps(record, indent=0, sort_keys=True) + "\n")
     print(f"{len(taken)} cases written to {options.out}")
 

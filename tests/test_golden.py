@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 
 import golden_cases
+import golden_models
 
 GOLDEN = Path(__file__).parent / "golden" / "bits.json"
+MODELS = Path(__file__).parent / "golden" / "models.json"
 
 
 def test_bits_are_those_of_the_gpu(device: str) -> None:
     golden = json.loads(GOLDEN.read_text())["cases"]
+    golden_cases.compile_all(device)
     seen: set[str] = set()
     wrong: list[str] = []
     for name, op, args in golden_cases.cases():
@@ -28,6 +31,10 @@ def test_bits_are_those_of_the_gpu(device: str) -> None:
             wrong.append(f"{name}: other bits than on the GPU")
     assert not wrong, "\n".join(wrong)
     assert set(golden) <= seen, f"golden cases that no operator declares: {sorted(set(golden) - seen)}"
+
+
+def test_models_have_the_bits_of_the_gpu(device: str) -> None:
+    assert golden_models.bits(device) == json.loads(MODELS.read_text())["cases"]
 
 
 def test_a_changed_bit_is_seen() -> None:
