@@ -1,7 +1,6 @@
 """Memory of the CPU device: blocks aligned to a cache line, recycled so that page faults are paid once."""
 
 import ctypes
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -165,6 +164,9 @@ class Allocator:
     def trim(self) -> None:
         """Give all kept blocks back to the system."""
         for shelf in list(self._shelves.values()):
-            with suppress(IndexError):
-                while True:
-                    self._free(shelf.pop())
+            while shelf:
+                try:
+                    ptr = shelf.pop()
+                except IndexError:  # another thread took the last one
+                    break
+                self._free(ptr)
