@@ -40,6 +40,8 @@ from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, new
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
+MANY = 8
+"""Outputs of a group from which on it pays to lay a strided input out contiguously: each of them reads it."""
 Ints = tuple[int, ...]
 
 
@@ -182,6 +184,8 @@ def conv(
     if weight.shape[1] == 0:
         table["copy_into"](out, 0 if bias is None else bias.reshape(-1, *[1] * rank))
         return out
+    if not x.is_contiguous and weight.shape[0] >= MANY * groups:
+        x = table["copy"](x)
     types = (weight.dtype, x.dtype, dtype)
     fixed = (out.shape, seen.strides, seen.dilations, groups)
     kind = None if bias is None else bias.dtype

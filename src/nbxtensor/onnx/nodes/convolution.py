@@ -23,8 +23,9 @@ class Window:
     after: tuple[int, ...]
 
     @property
-    def is_symmetric(self) -> bool:
-        return self.before == self.after
+    def pads(self) -> tuple[tuple[int, int], ...]:
+        """Padding before and after, per axis."""
+        return tuple(zip(self.before, self.after, strict=True))
 
     def places(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Number of window positions along each axis."""
@@ -75,15 +76,11 @@ def _rank(x: Value) -> int:
     return x.ndim - 2
 
 
-def _padded(context: Context, x: Value, w: Window, value: float) -> Value:
-    width = ((0, 0), (0, 0), *zip(w.before, w.after, strict=True))
-    return context.call("pad", x, width, value) if any(map(any, width)) else x
-
-
-@handles("Conv", uses=("conv", "pad"))
+@handles("Conv", uses=("conv",))
 def conv(context: Context, node: Node, inputs: Inputs) -> Results:
     x, weight, bias = need(inputs, 0), need(inputs, 1), get(inputs, 2)
-    rank, groups = _rank(x), node.int("group", 1)
+    _rank(x)
+    groups = node.int("group", 1)
     kernel = node.ints("kernel_shape") or weight.shape[2:]
     if (
         weight.ndim != x.ndim
@@ -99,11 +96,7 @@ def conv(context: Context, node: Node, inputs: Inputs) -> Results:
     w = window(node, x.shape[2:], weight.shape[2:])
     if any(n < 1 for n in w.places(x.shape[2:])):
         raise ModelError("onnx", f"Conv has a kernel larger than its padded input {x.shape}")
-    if not w.is_symmetric:
-        x, w = _padded(context, x, w, 0.0), Window(w.kernel, w.strides, w.dilations, (0,) * rank, (0,) * rank)
-    return context.call(
-        "conv", x, weight, bias, stride=w.strides, padding=w.before, dilation=w.dilations, groups=groups
-    )
+    return context.call("conv", x, weight, bias, stride=w.strides, padding=w.pads, dilation=w.dilations, groups=groups)
 
 
 def _spread(context: Context, x: Value, strides: Sequence[int]) -> Value:
@@ -201,19 +194,17 @@ def _checked_places(w: Window, x: Value) -> tuple[int, ...]:
     return places
 
 
-@handles("MaxPool", uses=("max_pool", "pad"))
+@handles("MaxPool", uses=("max_pool",))
 def max_pool(context: Context, node: Node, inputs: Inputs) -> Results:
     x = need(inputs, 0)
     if len([o for o in node.outputs if o]) > 1:
         raise ModelError("onnx", "MaxPool with the output Indices is not supported")
     w = _pool_window(context, node, x)[1]
     _checked_places(w, x)
-    lowest = float("-inf") if x.dtype.minimum is None else x.dtype.minimum
-    x = _padded(context, x, w, lowest)
-    return context.call("max_pool", x, w.kernel, stride=w.strides, dilation=w.dilations)
+    return context.call("max_pool", x, w.kernel, stride=w.strides, padding=w.pads, dilation=w.dilations)
 
 
-@handles("AveragePool", uses=("avg_pool", "pad"))
+@handles("AveragePool", uses=("avg_pool",))
 def average_pool(context: Context, node: Node, inputs: Inputs) -> Results:
     x = need(inputs, 0)
     given, w = _pool_window(context, node, x)
@@ -221,7 +212,7 @@ def average_pool(context: Context, node: Node, inputs: Inputs) -> Results:
     if any(d != 1 for d in w.dilations):
         raise ModelError("onnx", "AveragePool with dilations is not supported")
     sizes = x.shape[2:]
-    average = context.call("avg_pool", _padded(context, x, w, 0.0), w.kernel, stride=w.strides)
+    average = context.call("avg_pool", x, w.kernel, stride=w.strides, padding=w.pads)
     counts = np.ones((), np.float64)
     for axis, (n, k, s, b) in enumerate(zip(sizes, w.kernel, w.strides, w.before, strict=True)):
         starts = np.arange(places[axis]) * s - b
