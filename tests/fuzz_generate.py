@@ -57,14 +57,20 @@ def numel(shape: Shape) -> int:
 class Generator:
     """Builds one kernel.
 
+    Parameters
+    ----------
+    in_place
+        Whether it may write memory that it also reads at other places: a GPU's threads would race there.
+
     Attributes
     ----------
     scopes
         Names that are visible, innermost scope last.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, in_place: bool = True) -> None:
         self.seed = seed
+        self.in_place = in_place
         self.rng = np.random.default_rng(seed)
         self.memory: dict[str, np.ndarray] = {}
         self.storage: dict[str, str] = {}
@@ -296,7 +302,7 @@ class Generator:
             return False
         size = numel(var.shape)
         name = None
-        if in_place and self.alone and size <= BUFFER:
+        if in_place and self.in_place and self.alone and size <= BUFFER:
             wanted = fn.NUMPY[var.dtype]
             name = next((n for n in self.arguments if n[0] == "x" and self.arguments[n] == f"*{var.dtype}"), None)
             assert name is None or self.memory[self.storage[name]].dtype == wanted

@@ -84,7 +84,7 @@ def report(case: Case, problems: list[str]) -> str:
 
 
 def test_random_kernel(seed: int, device: str, tmp_path: Path) -> None:
-    case = Generator(seed).case()
+    case = Generator(seed, in_place=get(device).host_accessible).case()
     try:
         problems = differences(run(case, get(device), tmp_path), case.expected())
     except Exception as error:
