@@ -417,3 +417,42 @@ def test_atomics_and_histogram():
     np.testing.assert_array_equal(y[o[o % 3 != 0]], old[o[o % 3 != 0]])
     np.testing.assert_array_equal(y[size:], old[size:])
     np.testing.assert_array_equal(z, np.bincount(o % 7, minlength=16))
+
+
+@kernel
+def _kept(x, y, n, C: tl.constexpr):
+    o = tl.arange(0, C)
+    a = tl.load(x + o)
+    for i in range(n):
+        a = a * 2 + i
+    b = a
+    for i in range(n):
+        b = b - i * 7
+    tl.store(y + o, a)
+    tl.store(y + C + o, b)
+
+
+def test_a_tensor_survives_the_loop_that_starts_from_it():
+    x, y = np.arange(64), np.zeros(128, np.int64)
+    Compiled(_kept, {**I64, "n": "i32"}, {"C": 64})((1,), x, y, 3)
+    a = x.copy()
+    for i in range(3):
+        a = a * 2 + i
+    np.testing.assert_array_equal(y, np.concatenate([a, a - 21]))
+
+
+@kernel
+def _guarded_scalar(x, y, n, C: tl.constexpr):
+    if_there = tl.load(x + n, mask=n < 4, other=7)
+    o = tl.arange(0, C)[:, None]
+    row = tl.load(x + n + o * 0, mask=n < 4, other=8)
+    tl.store(y + o * 2 + tl.arange(0, 2)[None, :], row + if_there)
+
+
+def test_scalar_loads_that_are_masked_off_touch_no_memory():
+    y = np.zeros(64, np.int64)
+    fn = Compiled(_guarded_scalar, {**I64, "n": "i64"}, {"C": 32})
+    fn((1,), 0, y, 2**40)
+    assert (y == 15).all()
+    fn((1,), np.arange(5), y, 3)
+    assert (y == 6).all()

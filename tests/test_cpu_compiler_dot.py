@@ -75,3 +75,23 @@ def test_batched():
     Compiled(_batched, dict.fromkeys("abc", "*fp32"), {"B": 2, "M": 16})((1,), a, b, c)
     for i in range(2):
         np.testing.assert_array_equal(c[i], _chain(a[i], b[i]))
+
+
+@kernel
+def _two_products(a, b, c, M: tl.constexpr):
+    o = tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
+    x, y = tl.load(a + o), tl.load(b + o)
+    start = tl.dot(x, y, input_precision="ieee")
+    first = tl.dot(y, x, start, input_precision="ieee")
+    second = tl.dot(x, x, start, input_precision="ieee")
+    tl.store(c + o, start)
+    tl.store(c + M * M + o, first)
+    tl.store(c + 2 * M * M + o, second)
+
+
+def test_an_accumulator_that_is_used_again_is_not_overwritten():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 9, (16, 16)).astype(np.float32) for _ in range(2))
+    c = np.zeros((3, 16, 16), np.float32)
+    Compiled(_two_products, dict.fromkeys("abc", "*fp32"), {"M": 16})((1,), a, b, c)
+    np.testing.assert_array_equal(c, np.stack([a @ b, a @ b + b @ a, a @ b + a @ a]))
