@@ -1,200 +1,389 @@
-"""Convolution in one to three dimensions: ``conv(x, weight, bias, stride, padding, dilation, groups)``.
+"""Convolution: ``conv(x, w, bias, stride, padding, dilation, groups)``.
 
-``out[b, o, p] = bias[o] + sum over c, q of weight[o, c, q] * x[b, c, p * stride + q * dilation - padding]`` (elements
-outside `x` are 0; channels c are those of o's group).
+``out[n, o, p] = sum over c, t of x[n, c, p * stride - before + t * dilation] * w[o, c, t] + bias[o]``
 
 Shapes
-    x (batch, channels, *spatial), weight (out, channels / groups, *kernel), bias (out,). Any strides.
+    x is (N, C, *spatial) with one to three spatial axes, w is (O, C / groups, *taps), bias is (O,); the result is
+    (N, O, *places), places = (size + padding - dilation * (taps - 1) - 1) // stride + 1. Output channel o sees the
+    channels of its group alone. Any strides are read where they are.
 Dtypes
-    float32; float16 and bfloat16 (computed in float32, rounded once); the operands are promoted.
+    Operands are promoted. float32; float16 and bfloat16 (computed in float32, rounded once); float64.
 Errors
-    ShapeError, ArgumentError, DTypeError, DeviceError.
+    ShapeError for sizes that do not match, ArgumentError for stride, padding, dilation or groups that do not fit,
+    DTypeError for other dtypes, DeviceError.
 Accuracy
-    That of `matmul` over K = (channel, kernel indices) in row-major order: chains of fused multiply-adds over chunks of
-    512, then the chunks in order, then the bias.
+    One fused multiply-add for each product, taps on padding included (they multiply +0.0). The chain runs over
+    (channel, tap) in row-major order in chunks of 512; the sums of the chunks are added in order, from 0; the bias
+    comes last. So the error is at most ``(513 + K / 512) * 2^-24 * (sum |x||w| + |bias|)`` in float32, K products.
 Guarantee
-    universal.
-
-The kernel is that of `matmul`: a row is an output channel, a column a position along the innermost axis, and the
-summed axes run through the input in place (nothing is unfolded). Padding makes a padded copy first.
+    universal: the order depends on (channel, tap) alone, never on tiles, batch, strides in memory or device.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from nbxtensor.base import dtypes
-from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
+from nbxtensor.base.dtypes import DType, float32, float64
+from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from nbxtensor.base.promotion import result_type
-from nbxtensor.base.shapes import contiguous_strides, merge_dims
-from nbxtensor.device.protocol import Device
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.kernel.conv import conv_direct_kernel, conv_kernel
 from nbxtensor.kernel.declare import operator
-from nbxtensor.kernel.launch import Plan
-from nbxtensor.ops._matmul_kernels import matmul_kernel
-from nbxtensor.ops._windows import Padding, PerAxis, windows
-from nbxtensor.ops.matmul import Product, plans_of
-from nbxtensor.tensor.dispatch import table
-from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.ops._categories import check_tensor
+from nbxtensor.ops._samples import Array
+from nbxtensor.ops._window import (
+    LineTile,
+    Padding,
+    Sizes,
+    Window,
+    floor_power,
+    line_tile_for,
+    padded_axes,
+    per_axis,
+    three_axes,
+    window_of,
+)
+from nbxtensor.tensor.tensor import Tensor, empty
 
-FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
-MANY = 8
-"""Outputs of a group from which on it pays to lay a strided input out contiguously: each of them reads it."""
-Ints = tuple[int, ...]
-
-
-def _product(
-    x_shape: Ints, x_strides: Ints, w_shape: Ints, w_strides: Ints, out: Ints, stride: Ints, dilation: Ints, groups: int
-) -> Product | None:
-    """The convolution as a batched product, or None if the weights must be copied first."""
-    steps = contiguous_strides(out)
-    flat, (a_steps,) = merge_dims(w_shape[1:], [w_strides[1:]])
-    if len(flat) != 1:
-        return None
-    x_moves = (x_strides[1], *(s * d for s, d in zip(x_strides[2:], dilation, strict=True)))
-    summed, (_, b_k) = merge_dims(w_shape[1:], [contiguous_strides(w_shape[1:]), x_moves])
-    positions, (x_p, out_p) = merge_dims(
-        out[2:], [[s * d for s, d in zip(x_strides[2:], stride, strict=True)], steps[2:]]
-    )
-    inside, per_group = w_shape[1], w_shape[0] // groups
-    lead = (out[0], groups, *positions[:-1])
-    rest = (0,) * len(positions[:-1])
-    batch, (a, b, c, o) = merge_dims(
-        lead,
-        [
-            (0, per_group * w_strides[0], *rest),
-            (x_strides[0], inside * x_strides[1], *x_p[:-1]),
-            (0, per_group, *rest),
-            (steps[0], per_group * steps[1], *out_p[:-1]),
-        ],
-    )
-    return Product(
-        m=per_group,
-        n=positions[-1],
-        k_shape=summed,
-        batch=batch,
-        a_batch=a,
-        b_batch=b,
-        out_batch=o,
-        a_m=w_strides[0],
-        a_k=a_steps[0],
-        b_k=b_k,
-        b_n=x_p[-1],
-        out_m=steps[1],
-        bias_batch=c,
-    )
+CHUNK = 512
+UNROLLED = 64  # longest chain that is written out
+NAME = "nbx.nn.conv"
 
 
-@lru_cache(maxsize=1024)
-def _plans(
-    device: Device,
-    types: tuple[DType, DType, DType],
-    bias: DType | None,
-    x_shape: Ints,
-    x_strides: Ints,
-    w_shape: Ints,
-    w_strides: Ints,
-    out: Ints,
-    stride: Ints,
-    dilation: Ints,
-    groups: int,
-) -> tuple[Plan, ...] | None:
-    product = _product(x_shape, x_strides, w_shape, w_strides, out, stride, dilation, groups)
-    return None if product is None else plans_of("conv", product, types, bias, device, None)
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Sizes and strides of a convolution over three spatial axes."""
+
+    batch: int
+    groups: int
+    m: int  # output channels of a group
+    channels: int  # input channels of a group
+    sizes: tuple[int, ...]
+    places: tuple[int, ...]
+    window: Window
+    x: tuple[int, ...]  # strides of batch, channel, spatial axes
+    w: tuple[int, ...]
+    bias: int  # stride
+
+    @property
+    def k(self) -> int:
+        """Products in one output element."""
+        return self.channels * prod(self.window.taps)
+
+    @property
+    def positions(self) -> int:
+        """Places in all images."""
+        return self.batch * prod(self.places)
 
 
-def reference(
-    x: "np.ndarray[Any, Any]",
-    weight: "np.ndarray[Any, Any]",
-    bias: "np.ndarray[Any, Any] | None" = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How the tiled kernel runs. `flat`: columns run through all positions, else through a row of one image."""
+
+    bm: int
+    bn: int
+    bk: int
+    flat: bool
+    num_warps: int
+
+
+def _least_waste(size: int, blocks: tuple[int, ...]) -> int:
+    """The block (of several, best first) that computes the fewest elements of an axis of `size` needlessly."""
+    fitting = [b for b in blocks if b <= size] or [floor_power(size)]
+    return min(fitting, key=lambda b: -(-size // b) * (b + 4))
+
+
+def settings_for(p: Problem, dtype: DType, profile: Profile) -> Tile | LineTile:
+    """Kernel and tile of a convolution. BK divides a chunk."""
+    serial = profile.warp_size == 1
+    if dtype is float64 or p.m < (4 if serial else 8):
+        lines = p.batch * p.groups * p.m * p.places[0] * p.places[1]
+        return line_tile_for(lines, p.places[2], profile)
+    limit = 256 if serial else 32
+    bk = 16
+    while bk < limit and p.k % (2 * bk) == 0:
+        bk *= 2
+    if p.k % bk:
+        bk = 16 if p.k < 64 else 32
+    if not serial:
+        bm = 64 if p.m >= 64 else 32 if p.m >= 32 else 16
+        bn = 64 if p.positions >= 64 else 32 if p.positions >= 32 else 16
+        return Tile(bm, bn, bk, True, 4)
+    bm = _least_waste(p.m, (64, 32, 16))
+    if p.places[2] >= 16:
+        return Tile(bm, _least_waste(p.places[2], (64, 32, 16)), bk, False, 1)
+    return Tile(bm, _least_waste(p.positions, (64, 32, 16)), bk, True, 1)
+
+
+@lru_cache(maxsize=4096)
+def _plan_of(p: Problem, types: tuple[DType | None, ...], device: Device, settings: Tile | LineTile | None) -> Plan:
+    """The launch of a convolution; `types` of x, w, bias (or None) and the result."""
+    if settings is None:
+        settings = settings_for(p, types[3] or float32, device.profile)
+    window, (x_batch, x_channel, *x_steps), (w_row, w_channel, *w_steps) = p.window, p.x, p.w
+    pointers: dict[str, Argument] = {
+        name: Pointer(t) for name, t in zip(("x", "w", "bias", "out"), types, strict=True) if t is not None
+    }
+    x_place = tuple(step * s for step, s in zip(x_steps, window.stride, strict=True))
+    common: dict[str, Argument] = {
+        "x_origin": -sum(step * b for step, b in zip(x_steps, window.before, strict=True)),
+        "x_group": p.channels * x_channel,
+        "x_batch": x_batch,
+        "x_channel": x_channel,
+        "x_place": x_place,
+        "x_tap": tuple(step * d for step, d in zip(x_steps, window.dilation, strict=True)),
+        "w_row": w_row,
+        "w_channel": w_channel,
+        "w_tap": tuple(w_steps),
+        "bias_step": p.bias,
+    }
+    spatial: dict[str, Argument] = {
+        "sizes": p.sizes,
+        "places": p.places,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "before": window.before,
+    }
+    constants: dict[str, Constant] = {
+        "TAPS": window.taps,
+        "PAD": padded_axes(p.sizes, p.places, window),
+        "X_UNIT": x_place[2] == 1,
+        "CHUNK": CHUNK,
+    }
+    if types[2] is None:
+        constants["bias"] = None
+    outputs = p.groups * p.m
+    if isinstance(settings, LineTile):
+        lines = p.batch * outputs * p.places[0] * p.places[1]
+        constants |= {
+            "TYPE": float64 if types[3] is float64 else float32,
+            "UNROLL": p.k if p.k <= UNROLLED else 0,
+            "BR": settings.lines,
+            "BC": settings.places,
+            "R_TAIL": lines < settings.lines,
+            "C_TAIL": p.places[2] < settings.places,
+        }
+        arguments = {**pointers, "m": p.m, "k": p.k, "channels": outputs, "lines": lines, **common, **spatial}
+        grid = (-(-lines // settings.lines) * -(-p.places[2] // settings.places), 1, 1)
+        kernel = conv_direct_kernel
+    else:
+        row_tiles = -(-p.m // settings.bm)
+        if settings.flat:
+            columns, column_tiles = p.positions, -(-p.positions // settings.bn)
+        else:
+            columns = p.places[2]
+            column_tiles = p.batch * p.places[0] * p.places[1] * -(-columns // settings.bn)
+        taps = prod(window.taps)
+        natural = [taps, *(prod(window.taps[d + 1 :]) for d in range(3))]
+        dense = all(s == n for s, n, size in zip(p.w[1:], natural, (p.channels, *window.taps), strict=True) if size > 1)
+        constants |= {
+            "FLAT": settings.flat,
+            "W_UNIT": dense,
+            "BM": settings.bm,
+            "BN": settings.bn,
+            "BK": settings.bk,
+            "K_TAIL": p.k % CHUNK % settings.bk != 0,
+            "M_TAIL": p.m < settings.bm,
+            "N_TAIL": columns < settings.bn,
+        }
+        arguments = {
+            **pointers,
+            "m": p.m,
+            "k": p.k,
+            "row_tiles": row_tiles,
+            "column_tiles": column_tiles,
+            "positions": p.positions,
+            **common,
+            "out_batch": outputs * prod(p.places),
+            **spatial,
+        }
+        grid = (column_tiles * row_tiles * p.groups, 1, 1)
+        kernel = conv_kernel
+    options = Options(num_warps=settings.num_warps)
+    return Plan("conv", kernel, device, grid, arguments, constants, options, p.positions * outputs * p.k // 8)
+
+
+def _checked(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> tuple[Window, tuple[int, ...]]:
+    """The window and the places of a convolution whose arguments are right."""
+    for operand in (x, w, *([] if bias is None else [bias])):
+        check_tensor("nn.conv", operand)
+        if operand.device is not x.device:
+            raise DeviceError(
+                NAME,
+                "operands are on different devices",
+                got=f"{x.device.name} and {operand.device.name}",
+                mend="move one of them with to_device",
+            )
+    if not 3 <= x.ndim <= 5:
+        raise ShapeError(NAME, "x has the wrong rank", got=x.shape, allowed="(N, C, *spatial), 1 to 3 spatial axes")
+    if w.ndim != x.ndim:
+        raise ShapeError(NAME, "w has the wrong rank", got=w.shape, allowed=f"{x.ndim} axes, as x: {x.shape}")
+    if 0 in w.shape[2:]:
+        raise ShapeError(NAME, "the kernel is empty", got=w.shape, allowed="at least one tap along each axis")
+    (count,) = per_axis(groups, 1, "groups", NAME)
+    if x.shape[1] % count or w.shape[0] % count:
+        raise ArgumentError(
+            NAME,
+            "groups does not fit",
+            got=groups,
+            allowed=f"a positive int that divides the channels {x.shape[1]} of x and {w.shape[0]} of w",
+        )
+    if w.shape[1] * groups != x.shape[1]:
+        raise ShapeError(
+            NAME,
+            "the channels differ",
+            got=f"x {x.shape}, w {w.shape}, groups {groups}",
+            allowed="w.shape[1] * groups == x.shape[1]",
+        )
+    if bias is not None and bias.shape != (w.shape[0],):
+        raise ShapeError(NAME, "bias has the wrong shape", got=bias.shape, allowed=f"{(w.shape[0],)}")
+    if prod(w.shape[1:]) >= 2**31:
+        raise ShapeError(NAME, "too many products in one output element", got=w.shape, allowed="fewer than 2^31")
+    window = window_of(w.shape[2:], stride, padding, dilation, NAME)
+    return window, window.places(x.shape[2:], NAME)
+
+
+def _direct_reference(x: Array, w: Array, window: Window, places: tuple[int, ...], groups: int) -> Array:
+    """One slice of `x` for each tap; `x` is padded."""
+    n, o, per = x.shape[0], w.shape[0], w.shape[1]
+    out = np.zeros((n, groups, o // groups, *places), np.result_type(x, w))
+    grouped = x.reshape(n, groups, per, *x.shape[2:])
+    for tap in np.ndindex(*window.taps):
+        cut = tuple(
+            slice(t * d, t * d + (p - 1) * s + 1, s)
+            for t, d, s, p in zip(tap, window.dilation, window.stride, places, strict=True)
+        )
+        factor = w[(slice(None), slice(None), *tap)].reshape(groups, o // groups, per)
+        out += np.einsum("goc,ngc...->ngo...", factor, grouped[(..., *cut)])
+    return out.reshape(n, o, *places)
+
+
+def conv_reference(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
-) -> "np.ndarray[Any, Any]":
-    rank = x.ndim - 2
-    s, p, d = (np.broadcast_to(v, rank) for v in (stride, padding, dilation))
-    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *((int(v), int(v)) for v in p)))
-    kernel = weight.shape[2:]
-    counts = [(wide.shape[i + 2] - d[i] * (kernel[i] - 1) - 1) // s[i] + 1 for i in range(rank)]
-    inside, outside = weight.shape[1], weight.shape[0] // groups
-    out = np.zeros((x.shape[0], weight.shape[0], *counts))
-    for g in range(groups):
-        part = wide[:, g * inside : (g + 1) * inside]
-        for q in np.ndindex(*kernel):
-            at = tuple(slice(q[i] * d[i], q[i] * d[i] + (counts[i] - 1) * s[i] + 1, s[i]) for i in range(rank))
-            w = weight[(slice(g * outside, (g + 1) * outside), slice(None), *q)].astype(np.float64)
-            out[:, g * outside : (g + 1) * outside] += np.einsum("oc,bc...->bo...", w, part[(..., *at)])
-    return out if bias is None else out + bias.reshape(-1, *[1] * rank)
+) -> Array:
+    """Convolution in float64."""
+    window = window_of(w.shape[2:], stride, padding, dilation, NAME)
+    places = window.places(x.shape[2:], NAME)
+    width = ((0, 0), (0, 0), *zip(window.before, window.after, strict=True))
+    out = _direct_reference(np.pad(x.astype(np.float64), width), w.astype(np.float64), window, places, groups)
+    return out if bias is None else out + bias.astype(np.float64).reshape(-1, *(1,) * len(places))
 
 
 def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-    yield tuple(rng.standard_normal(s, np.float32) for s in ((2, 6, 19), (4, 6, 3)))
-    yield (*(rng.standard_normal(s, np.float32) for s in ((2, 6, 9, 8), (4, 3, 3, 2), (4,))), (2, 1), 1, (1, 2), 2)
+    """Convolutions in one to three dimensions: tiled and direct, chains shorter and longer than a chunk."""
+
+    def normal(*shape: int) -> Array:
+        return rng.standard_normal(shape, np.float32)
+
+    yield normal(2, 24, 37), normal(20, 24, 5), normal(20), 1, 2
+    yield normal(1, 70, 9, 19), normal(9, 70, 3, 3), None, (1, 2), ((1, 0), (2, 1)), (2, 1)
+    yield normal(2, 12, 9, 30), normal(12, 1, 3, 3), normal(12), 1, 1, 1, 12
+    yield normal(1, 4, 5, 6, 7), normal(8, 2, 2, 3, 2), None, 1, 1, 1, 2
+    yield normal(3, 33, 6, 7), normal(17, 33, 1, 1), normal(17)
 
 
-@operator("conv", kernels=(matmul_kernel,), reference=reference, samples=samples)
+@operator("conv", kernels=(conv_kernel, conv_direct_kernel), reference=conv_reference, samples=samples)
 def conv(
     x: Tensor,
-    weight: Tensor,
+    w: Tensor,
+    /,
     bias: Tensor | None = None,
-    stride: PerAxis = 1,
+    stride: Sizes = 1,
     padding: Padding = 0,
-    dilation: PerAxis = 1,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolve (correlate) `x` with `weight`.
+    """Convolution (cross-correlation) over one to three spatial axes.
 
     Parameters
     ----------
     x
-        (batch, channels, *spatial) with one to three spatial axes.
-    weight
-        (out, channels / groups, *kernel).
+        Input, (N, C, *spatial).
+    w
+        Weights, (O, C / groups, *taps).
     bias
-        (out,) or None.
-    stride, dilation
-        One number, or one for each spatial axis.
+        (O,), added last; or None.
+    stride
+        Step between places: an int, or one an axis.
     padding
-        Zeros around the input: one number, one for each spatial axis, or pairs (before, after).
+        Zeros around the input: an int, one an axis, or one pair (before, after) an axis.
+    dilation
+        Distance of taps: an int, or one an axis.
     groups
-        Number of groups of channels that are convolved apart.
+        Number of groups into which the channels fall; every output channel sees the input channels of its group.
+
+    Returns
+    -------
+    Tensor
+        (N, O, *places), contiguous.
+
+    Raises
+    ------
+    ShapeError, ArgumentError, DTypeError, DeviceError
+        See the text of the module.
+
+    Notes
+    -----
+    The same bits on every device and for every batch size.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> x = nbx.asarray([[[1.0, 2.0, 3.0, 4.0]]])
+    >>> nbx.nn.conv(x, nbx.asarray([[[1.0, -1.0]]]))
+    Tensor([[[-1., -1., -1.]]], dtype=float32, device='cpu')
     """
-    function = "nbx.nn.conv"
-    rank = x.ndim - 2
-    if not 1 <= rank <= 3 or weight.ndim != x.ndim:
-        raise ShapeError(function, "bad ranks", got=f"{x.shape} and {weight.shape}", allowed="3 to 5 axes, both")
-    fits = groups >= 1 and weight.shape[0] % groups == 0 and weight.shape[1] * groups == x.shape[1]
-    if not fits or (bias is not None and bias.shape != weight.shape[:1]):
-        got = f"x {x.shape}, weight {weight.shape}, bias {None if bias is None else bias.shape}, {groups} groups"
-        raise ShapeError(function, "sizes do not fit", got=got)
-    operands = [t for t in (x, weight, bias) if t is not None]
-    if any(t.device is not x.device for t in operands):
-        raise DeviceError(function, "operands are on different devices", mend="move them with to_device")
-    dtype = result_type(*(t.dtype for t in operands))
-    if dtype not in FLOATS:
-        raise DTypeError(function, "unsupported dtype", got=dtype, allowed=map(str, FLOATS))
-    seen = windows("conv", x, weight.shape[2:], stride, padding, dilation, 0)
-    x = seen.x
-    out = new((x.shape[0], weight.shape[0], *seen.places), dtype, x.device)
+    return _conv(x, w, bias, stride, padding, dilation, groups, None)
+
+
+def _conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Padding,
+    dilation: Sizes,
+    groups: int,
+    settings: Tile | LineTile | None,
+) -> Tensor:
+    window, places = _checked(x, w, bias, stride, padding, dilation, groups)
+    dtype = result_type(x.dtype, w.dtype, *([] if bias is None else [bias.dtype]), function=NAME)
+    if not dtype.is_float or dtype.storage_only:
+        raise DTypeError(
+            NAME, "dtype not supported", got=dtype.name, allowed=("float16", "bfloat16", "float32", "float64"),
+            mend="convert with astype",
+        )  # fmt: skip
+    out = empty((x.shape[0], w.shape[0], *places), dtype, x.device)
     if out.size == 0:
         return out
-    if weight.shape[1] == 0:
-        table["copy_into"](out, 0 if bias is None else bias.reshape(-1, *[1] * rank))
-        return out
-    if not x.is_contiguous and weight.shape[0] >= MANY * groups:
-        x = table["copy"](x)
-    types = (weight.dtype, x.dtype, dtype)
-    fixed = (out.shape, seen.strides, seen.dilations, groups)
-    kind = None if bias is None else bias.dtype
-    plans = _plans(x.device, types, kind, x.shape, x.strides, weight.shape, weight.strides, *fixed)
-    if plans is None:
-        weight = table["copy"](weight)
-        plans = _plans(x.device, types, kind, x.shape, x.strides, weight.shape, weight.strides, *fixed)
-    if bias is not None and not bias.is_contiguous:
-        bias = table["copy"](bias)
-    for plan in plans or ():
-        plan.run(weight.ptr, x.ptr, *(() if bias is None else (bias.ptr,)), out.ptr)
+    sizes, spots, window, x_steps, w_steps = three_axes(x.shape[2:], places, window, x.strides[2:], w.strides[2:])
+    problem = Problem(
+        batch=x.shape[0],
+        groups=groups,
+        m=w.shape[0] // groups,
+        channels=w.shape[1],
+        sizes=sizes,
+        places=spots,
+        window=window,
+        x=(*x.strides[:2], *x_steps),
+        w=(*w.strides[:2], *w_steps),
+        bias=0 if bias is None else bias.strides[0],
+    )
+    types = (x.dtype, w.dtype, None if bias is None else bias.dtype, dtype)
+    plan = _plan_of(problem, types, x.device, settings)
+    plan.run(x.ptr, w.ptr, *([] if bias is None else [bias.ptr]), out.ptr)
     return out

@@ -1,271 +1,318 @@
-"""Pooling: ``max_pool(x, kernel)``, ``avg_pool(x, kernel)``, ``global_max_pool(x)``, ``global_avg_pool(x)``.
+"""Pooling: ``max_pool(x, kernel, stride, padding, dilation, ceil_mode)`` and ``avg_pool(...)``.
+
+``max_pool: out[n, c, p] = max over t of x[n, c, p * stride - before + t * dilation]``, taps on padding left out
+``avg_pool: out[n, c, p] = sum over t of x[n, c, p * stride - before + t] / count``
 
 Shapes
-    x (batch, channels, *spatial) with one to three spatial axes, any strides. Padding makes a padded copy first.
+    x is (N, C, *spatial) with one to three spatial axes; places as in convolution. `ceil_mode`: one more place where
+    the window leaves the padded input, if it starts in the input or in the padding before it. Any strides are read
+    where they are.
 Dtypes
-    max_pool: all that have arithmetic. avg_pool: float16, bfloat16, float32, computed in float32 and rounded once.
+    max_pool: floats and integers. avg_pool: float32; float16 and bfloat16 (computed in float32, rounded once); float64.
 Errors
-    ShapeError, ArgumentError, DTypeError.
-Special values
-    A NaN in a window gives NaN; -0.0 is below 0.0. Padding never counts in max_pool.
+    ShapeError for a rank or a window that does not fit, ArgumentError for stride, padding (smaller than the window) or
+    dilation, DTypeError.
 Accuracy
-    avg_pool adds the elements of a window in row-major order from the first, then divides: ``n / 2 + 1`` ULP of the
-    mean magnitude. The global pools are `max` and `mean`.
+    max_pool is exact: NaN passes, -0.0 < 0.0. avg_pool adds the taps one after the other in row-major order and divides
+    once: at most ``taps * 2^-24 * sum |x| / count`` in float32.
 Guarantee
-    universal.
+    universal: the order depends on the window alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nbxtensor.base import dtypes
-from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import DTypeError, ShapeError
-from nbxtensor.base.shapes import merge_dims
-from nbxtensor.compiler.source import KernelFunction, kernel, tl
+from nbxtensor.base.dtypes import ARITHMETIC, DType
+from nbxtensor.base.errors import ArgumentError, ShapeError
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
-from nbxtensor.kernel.math import cast
-from nbxtensor.kernel.order import key_to_float32, key_to_float64, key_to_uint64, largest_key
-from nbxtensor.kernel.reduce import keep, reduce_kernel
-from nbxtensor.kernel.rows import offset_of, power_of_two
-from nbxtensor.ops._windows import Padding, PerAxis, Windows, pairs, per_axis, windows
-from nbxtensor.ops.conv import FLOATS, Ints
-from nbxtensor.ops.max import max as largest_of
-from nbxtensor.ops.mean import mean
-from nbxtensor.tensor.create import asarray
-from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.kernel.pool import pool_kernel
+from nbxtensor.kernel.reduce import reduce_kernel
+from nbxtensor.ops._categories import check_dtype, check_tensor, compute_type
+from nbxtensor.ops._samples import Array
+from nbxtensor.ops._window import Padding, Sizes, Window, line_tile_for, padded_axes, per_axis, three_axes, window_of
+from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.tensor import Tensor, empty
+
+UNROLLED = 64  # largest window that is written out
 
 
-@kernel
-def _loaded(pointers, inside, AVERAGE: tl.constexpr, WHOLE: tl.constexpr):
-    if WHOLE:
-        value = tl.load(pointers)
-    else:
-        value = tl.load(pointers, mask=inside, other=0)
-    if AVERAGE:
-        value = value.to(tl.float32)
-    else:
-        value = largest_key(value)
-    return value
-
-
-@kernel
-def pool_kernel(
-    x, divisor, out, n_rows, n_columns, window, lead, shape, x_strides, x_column, kernel_shape, kernel_strides,
-    FINISH: tl.constexpr, AVERAGE: tl.constexpr, DIVISORS: tl.constexpr, COLUMN_UNIT: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
-    """A tile of results: rows are all axes but the last. DIVISORS: one for each place, else the size of the window."""
-    blocks = tl.cdiv(n_columns, BLOCK_COLUMNS)
-    program = tl.program_id(0).to(tl.int64)
-    rows = program // blocks * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-    columns = program % blocks * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
-    inside = (rows < n_rows)[:, None] & (columns < n_columns)[None, :]
-    if COLUMN_UNIT:
-        pointers = x + offset_of(rows, shape, x_strides)[:, None] + columns[None, :]
-    else:
-        pointers = x + offset_of(rows, shape, x_strides)[:, None] + (columns * x_column)[None, :]
-    acc = _loaded(pointers, inside, AVERAGE, WHOLE)
-    for q in range(1, window):
-        value = _loaded(pointers + offset_of(q.to(tl.int64), kernel_shape, kernel_strides), inside, AVERAGE, WHOLE)
-        if AVERAGE:
-            acc = acc + value
-        else:
-            acc = tl.maximum(acc, value)
-    if AVERAGE:
-        if DIVISORS:
-            place = (rows % lead)[:, None] * n_columns + columns[None, :]
-            acc = tl.div_rn(acc, tl.load(divisor + place, mask=inside, other=1.0))
-        else:
-            acc = tl.div_rn(acc, window.to(tl.float32))
-    else:
-        acc = FINISH(acc, window)
-    value = cast(acc, out.dtype.element_ty)
-    target = out + (rows[:, None] * n_columns + columns[None, :])
-    if WHOLE:
-        tl.store(target, value)
-    else:
-        tl.store(target, value, mask=inside)
-
-
-@lru_cache(maxsize=1024)
-def _plan(
+@lru_cache(maxsize=4096)
+def _plan_of(
     name: str,
-    device: Device,
+    mean: bool,
+    sizes: tuple[int, ...],
+    places: tuple[int, ...],
+    window: Window,
+    strides: tuple[int, ...],
+    batch: int,
+    channels: int,
+    counted: bool,
     dtype: DType,
-    strides: Ints,
-    out: Ints,
-    kernel_shape: Ints,
-    steps: Ints,
-    spread: Ints,
-    divisors: bool,
+    device: Device,
 ) -> Plan:
-    moves = (*strides[:2], *(s * t for s, t in zip(strides[2:], steps, strict=True)))
-    shape, (x_strides,) = merge_dims(out[:-1], [moves[:-1]])
-    windows, (window_strides,) = merge_dims(kernel_shape, [[s * d for s, d in zip(strides[2:], spread, strict=True)]])
-    rows, columns = prod(out[:-1]), out[-1]
-    block_columns = min(512, power_of_two(columns))
-    block_rows = max(1, min(power_of_two(rows), 1024 // block_columns))
-    finish: KernelFunction = keep
-    if dtype.is_float:
-        finish = key_to_float64 if dtype is dtypes.float64 else key_to_float32
-    elif dtype is dtypes.uint64:
-        finish = key_to_uint64
+    """The launch of a pool over three spatial axes; `counted`: padding counts in a mean."""
+    x_batch, x_channel, *steps = strides
+    lines = batch * channels * places[0] * places[1]
+    tile = line_tile_for(lines, places[2], device.profile)
+    x_place = tuple(step * s for step, s in zip(steps, window.stride, strict=True))
+    pad = padded_axes(sizes, places, window)
+    outside = ((-b, n + a) for b, n, a in zip(window.before, sizes, window.after, strict=True))
+    low, high = zip(*(outside if counted else ((0, n) for n in sizes)), strict=True)
     arguments: dict[str, Argument] = {
         "x": Pointer(dtype),
-        **({"divisor": Pointer(dtypes.float32)} if divisors else {}),
         "out": Pointer(dtype),
-        "n_rows": rows,
-        "n_columns": columns,
-        "window": prod(kernel_shape),
-        "lead": prod(out[2:-1]),
-        "shape": shape,
-        "x_strides": x_strides,
-        "x_column": moves[-1],
-        "kernel_shape": windows,
-        "kernel_strides": window_strides,
+        "lines": lines,
+        "channels": channels,
+        "x_origin": -sum(step * b for step, b in zip(steps, window.before, strict=True)),
+        "x_batch": x_batch,
+        "x_channel": x_channel,
+        "x_place": x_place,
+        "x_tap": tuple(step * d for step, d in zip(steps, window.dilation, strict=True)),
+        "sizes": sizes,
+        "places": places,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "before": window.before,
+        "low": low,
+        "high": high,
     }
+    taps = prod(window.taps)
     constants: dict[str, Constant] = {
-        **({} if divisors else {"divisor": None}),
-        "FINISH": finish,
-        "AVERAGE": name == "avg_pool",
-        "DIVISORS": divisors,
-        "COLUMN_UNIT": moves[-1] == 1,
-        "BLOCK_ROWS": block_rows,
-        "BLOCK_COLUMNS": block_columns,
-        "WHOLE": rows % block_rows == 0 and columns % block_columns == 0,
+        "MEAN": mean,
+        "LOWEST": float("-inf") if dtype.minimum is None else dtype.minimum,
+        "TYPE": compute_type(dtype),
+        "TAPS": window.taps,
+        "PAD": pad,
+        "X_UNIT": x_place[2] == 1,
+        "UNROLL": taps <= UNROLLED,
+        "BR": tile.lines,
+        "BC": tile.places,
+        "R_TAIL": lines < tile.lines,
+        "C_TAIL": places[2] < tile.places,
     }
-    grid = (-(-rows // block_rows) * -(-columns // block_columns), 1, 1)
-    return Plan(name, pool_kernel, device, grid, arguments, constants, Options(), prod(out) * prod(kernel_shape))
-
-
-def _divisors(sizes: Ints, seen: Windows, pads: Ints) -> "np.ndarray[Any, Any]":
-    """How many elements of each window are no padding."""
-    counts = np.ones((), np.float32)
-    for n, k, s, p, c in zip(sizes, seen.kernel, seen.strides, pads, seen.places, strict=True):
-        start = np.arange(c) * s - p
-        inside = np.maximum(np.minimum(start + k, n) - np.maximum(start, 0), 1)
-        counts = counts[..., None] * inside.astype(np.float32)
-    return counts
+    grid = (-(-lines // tile.lines) * -(-places[2] // tile.places), 1, 1)
+    options = Options(num_warps=tile.num_warps)
+    return Plan(name, pool_kernel, device, grid, arguments, constants, options, lines * places[2] * taps)
 
 
 def _pool(
-    name: str, x: Tensor, kernel_size: PerAxis, stride: Any, padding: Padding, dilation: PerAxis, include_pad: bool
+    name: str,
+    x: Tensor,
+    kernel: Sizes,
+    stride: Sizes | None,
+    padding: Padding,
+    dilation: Sizes,
+    ceil_mode: bool,
+    counted: bool,
+    allowed: Sequence[DType],
 ) -> Tensor:
-    lowest = (float("-inf") if x.dtype.is_float else x.dtype.minimum) if name == "max_pool" else 0
-    steps = kernel_size if stride is None else stride
-    seen = windows(name, x, kernel_size, steps, padding, dilation, lowest or 0)
-    out = new((*x.shape[:2], *seen.places), x.dtype, x.device)
-    if out.size == 0:
-        return out
-    divisors = name == "avg_pool" and seen.x is not x and not include_pad
-    fixed = (out.shape, seen.kernel, seen.strides, seen.dilations)
-    plan = _plan(name, x.device, x.dtype, seen.x.strides, *fixed, divisors)
-    if divisors:
-        before = tuple(a for a, _ in pairs(name, padding, x.ndim - 2))
-        counts = asarray(_divisors(x.shape[2:], seen, before), device=x.device)
-        plan.run(seen.x.ptr, counts.ptr, out.ptr)
-    else:
-        plan.run(seen.x.ptr, out.ptr)
+    function = f"nbx.nn.{name}"
+    check_tensor(f"nn.{name}", x)
+    if not 3 <= x.ndim <= 5:
+        raise ShapeError(function, "x has the wrong rank", got=x.shape, allowed="(N, C, *spatial), 1 to 3 spatial axes")
+    check_dtype(f"nn.{name}", x.dtype, allowed)
+    taps = per_axis(kernel, x.ndim - 2, "kernel", function)
+    window = window_of(taps, taps if stride is None else stride, padding, dilation, function)
+    if any(max(pads) >= reach for *pads, reach in zip(window.before, window.after, window.reach, strict=True)):
+        raise ArgumentError(
+            function,
+            "the padding is not smaller than the window",
+            got=f"padding {window.before} and {window.after}, window {window.reach}",
+        )
+    places = window.places(x.shape[2:], function, ceil_mode)
+    out = empty((*x.shape[:2], *places), x.dtype, x.device)
+    if out.size:
+        sizes, spots, window, steps, _ = three_axes(x.shape[2:], places, window, x.strides[2:], x.strides[2:])
+        strides = (*x.strides[:2], *steps)
+        batch, channels = x.shape[:2]
+        mean = name == "avg_pool"
+        key = (name, mean, sizes, spots, window, strides, batch, channels, counted, x.dtype, x.device)
+        _plan_of(*key).run(x.ptr, out.ptr)
     return out
 
 
-def _windows(x: "np.ndarray[Any, Any]", kernel: Any, stride: Any, padding: Any, value: float) -> Any:
-    rank = x.ndim - 2
-    size, steps = (per_axis("", "", v, rank) for v in (kernel, kernel if stride is None else stride))
-    wide = np.pad(x, ((0, 0), (0, 0), *pairs("", padding, rank)), constant_values=value)
-    view = np.lib.stride_tricks.sliding_window_view(wide, size, tuple(range(2, x.ndim)))
-    view = view[(slice(None), slice(None), *(slice(None, None, s) for s in steps))]
-    return view.reshape(*view.shape[: 2 + rank], -1)
+def _taps(x: Array, fill: float, window: Window, places: tuple[int, ...]) -> Iterator[Array]:
+    """For each tap, the element that it sees from every place; `fill` outside of the input."""
+    for tap in np.ndindex(*window.taps):
+        axes = zip(places, window.stride, window.dilation, window.before, tap, strict=True)
+        coordinates = np.ix_(*(np.arange(p) * s - b + t * d for p, s, d, b, t in axes))
+        good = np.ones(places, bool)
+        clipped: list[Array] = []
+        for at, n in zip(coordinates, x.shape[2:], strict=True):
+            good = good & (at >= 0) & (at < n)
+            clipped.append(np.clip(at, 0, n - 1))
+        yield np.where(good, x[(..., *clipped)], np.asarray(fill, x.dtype))
 
 
-def reference_max_pool(x: "np.ndarray[Any, Any]", kernel: Any, stride: Any = None, padding: Any = 0) -> Any:
-    lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
-    return _windows(x, kernel, stride, padding, lowest).max(axis=-1)
+def max_pool_reference(
+    x: Array,
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Array:
+    """max_pool in the dtype of `x`."""
+    taps = per_axis(kernel, x.ndim - 2, "kernel", "max_pool")
+    window = window_of(taps, taps if stride is None else stride, padding, dilation, "max_pool")
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else float("-inf")
+    seen = list(_taps(x, lowest, window, window.places(x.shape[2:], "max_pool", ceil_mode)))
+    return np.maximum.reduce(seen)
 
 
-def reference_avg_pool(
-    x: "np.ndarray[Any, Any]", kernel: Any, stride: Any = None, padding: Any = 0, *, count_include_pad: bool = True
-) -> "np.ndarray[Any, Any]":
-    total = _windows(x.astype(np.float64), kernel, stride, padding, 0.0)
+def avg_pool_reference(
+    x: Array,
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Array:
+    """avg_pool in float64."""
+    taps = per_axis(kernel, x.ndim - 2, "kernel", "avg_pool")
+    window = window_of(taps, taps if stride is None else stride, padding, 1, "avg_pool")
+    places = window.places(x.shape[2:], "avg_pool", ceil_mode)
+    counted, inner = np.ones((1, 1, *x.shape[2:])), window
     if count_include_pad:
-        return total.mean(axis=-1)
-    return total.sum(axis=-1) / _windows(np.ones_like(x, np.float64), kernel, stride, padding, 0.0).sum(axis=-1)
+        counted = np.pad(counted, ((0, 0), (0, 0), *zip(window.before, window.after, strict=True)), constant_values=1)
+        inner = replace(window, before=(0,) * len(taps))
+    total = np.add.reduce(list(_taps(x.astype(np.float64), 0.0, window, places)))
+    return total / np.add.reduce(list(_taps(counted, 0.0, inner, places)))
 
 
-def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-    yield rng.standard_normal((2, 3, 19), np.float32), 3
-    yield rng.standard_normal((2, 3, 9, 12), np.float32), (3, 2), (2, 1), 1
-    yield rng.standard_normal((1, 2, 5, 6, 7), np.float32), 2
+def _samples(rng: np.random.Generator, *more: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    yield rng.standard_normal((2, 3, 37), np.float32), 3, 2, 1, *more[0]
+    yield rng.standard_normal((2, 5, 19, 23), np.float32), (3, 2), (2, 1), ((1, 0), (0, 1)), *more[1]
+    yield rng.standard_normal((1, 2, 7, 6, 9), np.float32), 2, None, 0, *more[2]
+    yield rng.standard_normal((1, 2, 30, 31), np.float32), (9, 8), 4, 3, *more[0]
 
 
-@operator("max_pool", kernels=(pool_kernel,), reference=reference_max_pool, samples=samples)
+def max_pool_samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    """Pools in one to three dimensions, dilated and ceiled ones among them, windows short and long."""
+    return _samples(rng, (1, True), (2, False), ())
+
+
+def avg_pool_samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
+    """The same for means, padding counted and not."""
+    return _samples(rng, (True, False), (False, True), ())
+
+
+@operator("max_pool", kernels=(pool_kernel,), reference=max_pool_reference, samples=max_pool_samples)
 def max_pool(
     x: Tensor,
-    kernel: PerAxis,
-    stride: PerAxis | None = None,
+    /,
+    kernel: Sizes,
+    stride: Sizes | None = None,
     padding: Padding = 0,
-    dilation: PerAxis = 1,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of every window.
+    """The largest element under a window that slides over one to three spatial axes.
 
     Parameters
     ----------
+    x
+        (N, C, *spatial), floats or integers.
     kernel
-        Size of the window: an int, or one for each spatial axis.
+        Size of the window: an int, or one an axis.
     stride
-        Step from window to window; the size of the window by default.
+        Step between places: None (the window's size), an int, or one an axis.
     padding
-        Around the input: one number, one for each spatial axis, or pairs (before, after); never the result.
+        Places outside of the input that the window may cover: an int, one an axis, or one pair (before, after) an
+        axis; smaller than the window. They are never the largest.
     dilation
-        Distance of the elements of a window.
+        Distance of taps: an int, or one an axis.
+    ceil_mode
+        Whether to add a last place that leaves the padded input.
+
+    Returns
+    -------
+    Tensor
+        (N, C, *places), contiguous, of the dtype of `x`. Where a dilated window sees padding alone: -inf, or the
+        smallest integer.
+
+    Notes
+    -----
+    Exact: NaN passes, -0.0 < 0.0. The same bits on every device.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> nbx.nn.max_pool(nbx.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    Tensor([[[3., 2.]]], dtype=float32, device='cpu')
     """
-    if x.dtype.storage_only:
-        raise DTypeError("nbx.nn.max_pool", "the dtype has no order", got=x.dtype, mend="convert with astype first")
-    return _pool("max_pool", x, kernel, stride, padding, dilation, True)
+    numbers = tuple(d for d in ARITHMETIC if not d.is_bool)
+    return _pool("max_pool", x, kernel, stride, padding, dilation, ceil_mode, False, numbers)
 
 
-@operator("avg_pool", kernels=(pool_kernel,), reference=reference_avg_pool, samples=samples)
+@operator("avg_pool", kernels=(pool_kernel,), reference=avg_pool_reference, samples=avg_pool_samples)
 def avg_pool(
     x: Tensor,
-    kernel: PerAxis,
-    stride: PerAxis | None = None,
+    /,
+    kernel: Sizes,
+    stride: Sizes | None = None,
     padding: Padding = 0,
-    *,
-    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
 ) -> Tensor:
-    """Mean of every window; see `max_pool` for the other parameters.
+    """The mean of the elements under a window that slides over one to three spatial axes.
 
     Parameters
     ----------
+    x
+        (N, C, *spatial), floats.
+    kernel
+        Size of the window: an int, or one an axis.
+    stride
+        Step between places: None (the window's size), an int, or one an axis.
+    padding
+        Zeros around the input: an int, one an axis, or one pair (before, after) an axis; smaller than the window.
+    ceil_mode
+        Whether to add a last place that leaves the padded input; what lies beyond the padding never counts.
     count_include_pad
-        Whether padding counts as zeros; if not, the divisor is the number of true elements.
+        Whether padding counts as elements.
+
+    Returns
+    -------
+    Tensor
+        (N, C, *places), contiguous, of the dtype of `x`.
+
+    Notes
+    -----
+    Taps are added in row-major order, in float32 for 16-bit floats. The same bits on every device.
+
+    Examples
+    --------
+    >>> import nbxtensor as nbx
+    >>> nbx.nn.avg_pool(nbx.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    Tensor([[[2., 1.]]], dtype=float32, device='cpu')
     """
-    if x.dtype not in FLOATS:
-        raise DTypeError("nbx.nn.avg_pool", "unsupported dtype", got=x.dtype, allowed=map(str, FLOATS))
-    return _pool("avg_pool", x, kernel, stride, padding, 1, count_include_pad)
+    floats = tuple(d for d in ARITHMETIC if d.is_float)
+    return _pool("avg_pool", x, kernel, stride, padding, 1, ceil_mode, count_include_pad, floats)
 
 
-def _spatial(x: Tensor, function: str) -> Ints:
+def _global(name: str, reduction: str, x: Tensor) -> Tensor:
+    check_tensor(f"nn.{name}", x)
     if x.ndim < 3:
-        raise ShapeError(function, "there are no spatial axes", got=x.shape, allowed="(batch, channels, *spatial)")
-    return tuple(range(2, x.ndim))
+        raise ShapeError(f"nbx.nn.{name}", "x has no spatial axes", got=x.shape, allowed="(N, C, *spatial)")
+    return table[reduction](x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 @operator("global_max_pool", kernels=(reduce_kernel,))
-def global_max_pool(x: Tensor) -> Tensor:
-    """Largest element of every channel; spatial axes keep size 1."""
-    return largest_of(x, axis=_spatial(x, "nbx.nn.global_max_pool"), keepdims=True)
+def global_max_pool(x: Tensor, /) -> Tensor:
+    """`max` over all spatial axes of x (N, C, *spatial), which stay as axes of size 1."""
+    return _global("global_max_pool", "max", x)
 
 
 @operator("global_avg_pool", kernels=(reduce_kernel,))
-def global_avg_pool(x: Tensor) -> Tensor:
-    """Mean of every channel; spatial axes keep size 1."""
-    return mean(x, axis=_spatial(x, "nbx.nn.global_avg_pool"), keepdims=True)
+def global_avg_pool(x: Tensor, /) -> Tensor:
+    """`mean` over all spatial axes of x (N, C, *spatial), which stay as axes of size 1."""
+    return _global("global_avg_pool", "mean", x)

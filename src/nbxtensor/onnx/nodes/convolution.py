@@ -212,7 +212,7 @@ def average_pool(context: Context, node: Node, inputs: Inputs) -> Results:
     if any(d != 1 for d in w.dilations):
         raise ModelError("onnx", "AveragePool with dilations is not supported")
     sizes = x.shape[2:]
-    average = context.call("avg_pool", x, w.kernel, stride=w.strides, padding=w.pads)
+    average = context.call("avg_pool", x, w.kernel, stride=w.strides, padding=w.pads, count_include_pad=True)
     counts = np.ones((), np.float64)
     for axis, (n, k, s, b) in enumerate(zip(sizes, w.kernel, w.strides, w.before, strict=True)):
         starts = np.arange(places[axis]) * s - b

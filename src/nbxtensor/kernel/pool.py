@@ -1,0 +1,98 @@
+"""The kernel of pooling: places beside each other, taps one after the other in row-major order."""
+
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.kernel.math import cast, maximum, quotient
+from nbxtensor.kernel.window import inside, line_tile, split_tap
+
+
+@kernel
+def _minus_zero(TYPE: tl.constexpr):
+    """-0.0, which changes nothing that it is added to (a literal -0.0 in a kernel becomes 0.0)."""
+    if tl.float64 == TYPE:
+        zero = tl.full((), -9223372036854775808, tl.int64).to(tl.float64, bitcast=True)
+    else:
+        zero = tl.full((), -2147483648, tl.int32).to(tl.float32, bitcast=True)
+    return zero
+
+
+@kernel
+def _pool_step(
+    x, acc, at, at_x, start, sizes, dilation, x_tap,
+    MEAN: tl.constexpr, LOWEST: tl.constexpr, TAPS: tl.constexpr, PAD: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """Take tap `at` into the accumulators of a tile."""
+    _, t0, t1, t2 = split_tap(at, TAPS)
+    pointers = x + (t0 * x_tap[0] + t1 * x_tap[1] + t2 * x_tap[2]) + at_x
+    if PAD[0] or PAD[1] or PAD[2]:
+        at0 = t0 * dilation[0] + start[0]
+        at1 = t1 * dilation[1] + start[1]
+        at2 = t2 * dilation[2] + start[2]
+        mask = inside(at0, at1, at2, sizes, PAD)
+        if MEAN:
+            value = tl.where(mask, cast(tl.load(pointers, mask=mask, other=0), TYPE), _minus_zero(TYPE))
+        else:
+            value = cast(tl.load(pointers, mask=mask, other=LOWEST), TYPE)
+    else:
+        value = cast(tl.load(pointers), TYPE)
+    if MEAN:
+        acc = acc + value
+    else:
+        acc = maximum(acc, value)
+    return acc
+
+
+@kernel
+def _covered(start, taps, low, high):
+    """How many of the taps from `start` on lie between `low` and `high`."""
+    return tl.minimum(start + taps, high) - tl.maximum(start, low)
+
+
+@kernel
+def pool_kernel(
+    x, out, lines, channels, x_origin, x_batch, x_channel, x_place, x_tap,
+    sizes, places, stride, dilation, before, low, high,
+    MEAN: tl.constexpr, LOWEST: tl.constexpr, TYPE: tl.constexpr, TAPS: tl.constexpr, PAD: tl.constexpr,
+    X_UNIT: tl.constexpr, UNROLL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, R_TAIL: tl.constexpr,
+    C_TAIL: tl.constexpr,
+):  # fmt: skip
+    """Maxima, or (MEAN) means over the taps between `low` and `high`; LOWEST is the maximum of nothing.
+
+    UNROLL: the taps are written out.
+    """
+    r, p2, pointers, stored = line_tile(out, lines, places, BR, BC, R_TAIL, C_TAIL)
+    rest = r // places[1]
+    p1 = r - rest * places[1]
+    above = rest // places[0]
+    p0 = rest - above * places[0]
+    index = above // channels
+    at_x = x_origin + (above - index * channels) * x_channel + index * x_batch + p0 * x_place[0] + p1 * x_place[1]
+    if X_UNIT:
+        at_x = at_x + p2
+    else:
+        at_x = at_x + p2 * x_place[2]
+    start = (p0 * stride[0] - before[0], p1 * stride[1] - before[1], p2 * stride[2] - before[2])
+    COUNT: tl.constexpr = TAPS[0] * TAPS[1] * TAPS[2]
+    if MEAN:
+        acc = tl.broadcast_to(_minus_zero(TYPE), (BR, BC))
+    else:
+        acc = tl.full((BR, BC), LOWEST, TYPE)
+    if UNROLL:
+        for at in tl.static_range(COUNT):
+            acc = _pool_step(x, acc, at, at_x, start, sizes, dilation, x_tap, MEAN, LOWEST, TAPS, PAD, TYPE)
+    else:
+        for at in range(COUNT):
+            acc = _pool_step(x, acc, at, at_x, start, sizes, dilation, x_tap, MEAN, LOWEST, TAPS, PAD, TYPE)
+    if MEAN:
+        if PAD[0] or PAD[1] or PAD[2]:
+            count = _covered(start[0], TAPS[0], low[0], high[0])
+            count = count * _covered(start[1], TAPS[1], low[1], high[1])
+            count = count * _covered(start[2], TAPS[2], low[2], high[2])
+            divisor = tl.broadcast_to(cast(count, TYPE), (BR, BC))
+        else:
+            divisor = tl.full((BR, BC), COUNT, TYPE)
+        acc = quotient(acc, divisor)
+    value = cast(acc, out.dtype.element_ty)
+    if R_TAIL or C_TAIL:
+        tl.store(pointers, value, mask=stored)
+    else:
+        tl.store(pointers, value)
