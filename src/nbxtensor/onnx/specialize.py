@@ -145,6 +145,9 @@ def _apply(context: Context, node: Node, inputs: Inputs) -> list[Value | None]:
         raise ModelError(FUNCTION, f"{node}: {needed.what} cannot be known before the model runs") from needed
     except NOT_THE_MODELS_FAULT:
         raise
+    except ModelError as error:
+        facts = {"got": error.got, "allowed": error.allowed, "mend": error.mend}
+        raise ModelError(FUNCTION, f"{node}: {error.problem}", **facts) from error
     except NbxError as error:
         raise ModelError(FUNCTION, f"{node}: {error}") from error
     except Exception as error:
