@@ -146,8 +146,9 @@ def _apply(context: Context, node: Node, inputs: Inputs) -> list[Value | None]:
     except NOT_THE_MODELS_FAULT:
         raise
     except ModelError as error:
-        facts = {"got": error.got, "allowed": error.allowed, "mend": error.mend}
-        raise ModelError(FUNCTION, f"{node}: {error.problem}", **facts) from error
+        raise ModelError(
+            FUNCTION, f"{node}: {error.problem}", got=error.got, allowed=error.allowed, mend=error.mend
+        ) from error
     except NbxError as error:
         raise ModelError(FUNCTION, f"{node}: {error}") from error
     except Exception as error:
