@@ -84,6 +84,7 @@ def measure(name: str, device: str, step: int) -> str:
             differs = (y.view(np.uint32) != nearest.view(np.uint32)) & ~(np.isnan(y) & np.isnan(nearest))
             unlike = differs & (np.isnan(y) | np.isnan(nearest) | (np.signbit(y) != np.signbit(nearest)))
             wrong, faults, count = wrong + int(differs.sum()), faults + int(unlike.sum()), count + len(x)
+            want = np.clip(want, -(2.0**128), 2.0**128)
             unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 24, -149))
             got = np.where(np.isinf(y), np.copysign(2.0**128, y.astype(np.float64)), y)
             error = np.where(np.isfinite(want) & ~unlike, np.abs(got - want) / unit, 0.0)

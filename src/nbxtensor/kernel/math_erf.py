@@ -30,7 +30,7 @@ def _one_power(t):
 
 @kernel
 def tanh(x):
-    """Hyperbolic tangent of fp32."""
+    """Hyperbolic tangent of fp32. At most 1.23 ULP."""
     a = magnitude(x)
     z = a * a
     p = tl.fma(z, -0.0058979667, 0.020798625)
@@ -47,7 +47,7 @@ def tanh(x):
 
 @kernel
 def erf(x):
-    """Error function of fp32."""
+    """Error function of fp32. At most 1.06 ULP."""
     a = magnitude(x)
     z = a * a
     p = tl.fma(z, -0.0006542251, 0.0050868657)
@@ -72,7 +72,7 @@ def erf(x):
 
 @kernel
 def gelu(x):
-    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution."""
+    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution. At most 2.2 ULP."""
     a = clamp_high(magnitude(x), 14.5)
     square = a * a
     half = square * -0.5
