@@ -117,9 +117,12 @@ class Dot:
         low = self.low
         shape = value.type.shape[-2:]
         first = len(outer) + 1
-        lane_dim = low.lane_dim(value.type.shape, [value]) - len(outer)
-        lanes = self.panel if order == self.panels else 32 // (self.size // 4)
-        layout = plan(shape, lanes, max(lane_dim, 0), first)
+        lane_dim = low.lane_dim(value.type.shape, [value])
+        lanes = min(low.width(value.type.shape, [value], lane_dim), 128 // self.size)
+        if order == self.panels:
+            lanes = min(lanes, self.panel)
+        across = low.strided(value.type.shape, [value], lane_dim)
+        layout = plan(shape, lanes, max(lane_dim - len(outer), 0), first, across=across)
         elem = value.type.elem
 
         def body(ev: Evaluator, index: Index) -> None:

@@ -33,8 +33,11 @@ class Plan:
     steps: tuple[int, ...]
 
 
-def plan(shape: Sequence[int], lanes: int, lane_dim: int, first: int = 1) -> Plan:
-    """Walk `shape` with vectors along `lane_dim`; where that is too short, lanes spread over the dims before it."""
+def plan(shape: Sequence[int], lanes: int, lane_dim: int, first: int = 1, *, across: bool = False) -> Plan:
+    """Walk `shape` with vectors along `lane_dim`; where that is too short, lanes spread over the dims before it.
+
+    The loop along `lane_dim` is the innermost, or with `across` the outermost.
+    """
     if not shape:
         return Plan(1, (), (), ())
     taken = [0] * len(shape)
@@ -51,7 +54,8 @@ def plan(shape: Sequence[int], lanes: int, lane_dim: int, first: int = 1) -> Pla
         lane_bit += taken[d]
     loops = [d for d in reversed(order) if log2(shape[d]) > taken[d]]
     if lane_dim in loops:
-        loops = [d for d in range(len(shape)) if d in loops and d != lane_dim] + [lane_dim]
+        others = [d for d in range(len(shape)) if d in loops and d != lane_dim]
+        loops = [lane_dim, *others] if across else [*others, lane_dim]
     else:
         loops.sort()
     dims: list[Dim] = []

@@ -72,7 +72,8 @@ class Walker:
         first = len(outer) + 1
         if layout is None:
             lane_dim = self.lane_dim(shape, [*pointers, *values])
-            layout = plan(shape, self.width(shape, values, lane_dim), lane_dim, first)
+            across = self.strided(shape, values, lane_dim)
+            layout = plan(shape, self.width(shape, values, lane_dim), lane_dim, first, across=across)
         nest = Nest(self.b, layout.lanes)
         for v, (counter, size) in enumerate(outer):
             nest.fix(v + 1, counter, size)
@@ -187,12 +188,15 @@ class Walker:
             data = op is None or op.name in ("tt.load", *_WIDE) or self.is_end(value) or value.type.elem == "f64"
             wide = wide or (data and value.type.bits == 64 and value.type.elem != "ptr")
             large += 1
-        for pointer, at in self.pointers(shape, values):
-            if _slope(pointer, at, lane_dim + 1, self) not in (0, 1):
-                return NARROW
+        if self.strided(shape, values, lane_dim):
+            return NARROW
         if self.held:
             return NARROW  # code that hardly ever runs is kept small
         return 16 if wide or large > _LARGE else MAX_LANES
+
+    def strided(self, shape: tuple[int, ...], values: Sequence[Value], lane_dim: int) -> bool:
+        """Whether lanes along `lane_dim` would stride through memory."""
+        return any(_slope(p, at, lane_dim + 1, self) not in (0, 1) for p, at in self.pointers(shape, values))
 
     def pointers(self, shape: tuple[int, ...], values: Sequence[Value]) -> list[Element]:
         """Where loads and stores of some expressions go, at the element itself."""
