@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bench.harness import OURS, Case, HostClock, Row, measure, parser, per_thread_count, report, slower
-from nbxtensor.onnx.zoo.files import MAGIKA, MINILM, model_file
+from bench.models import MAGIKA, MINILM, model_file
 
 LIMIT = 0.5  # onnxruntime's time over ours: at most twice its time
 
