@@ -316,9 +316,14 @@ def recall_pair(fn: KernelFunction, a: object, b: object) -> Tensor | None:
     return target
 
 
-def remember(fn: KernelFunction, types: tuple[DType, ...], result: DType, *operands: Operand) -> None:
-    """Let the next call of `fn` on tensors like these skip checks and promotion; they have just passed them."""
-    entry = _plans.get((fn, result, types, None, *map(_key, operands)))
+def remember(
+    fn: KernelFunction, computed: KernelFunction, types: tuple[DType, ...], result: DType, *operands: Operand
+) -> None:
+    """Let the next call of `fn` on tensors like these skip checks and promotion; they have just passed them.
+
+    `computed` is the form of `fn` that ran.
+    """
+    entry = _plans.get((computed, result, types, None, *map(_key, operands)))
     tensors = [o for o in operands if isinstance(o, Tensor)]
     if entry is None or len(tensors) != len(operands):
         return

@@ -7,6 +7,7 @@ from nbxtensor.base.dtypes import ARITHMETIC, DType, bool_, default_float, float
 from nbxtensor.base.errors import ArgumentError, DTypeError
 from nbxtensor.base.promotion import python_scalar, result_type
 from nbxtensor.compiler.source import KernelFunction
+from nbxtensor.kernel.math import for_16_bit
 from nbxtensor.kernel.pointwise import Operand, pointwise, recall, recall_pair, remember
 from nbxtensor.tensor.tensor import Tensor
 
@@ -66,7 +67,7 @@ def unary(
     types = (compute_type(dtype),)
     value = pointwise(name, fn, (x,), types, result or dtype, out)
     if out is None:
-        remember(fn, types, result or dtype, x)
+        remember(fn, fn, types, result or dtype, x)
     return value
 
 
@@ -83,9 +84,10 @@ def float_unary(name: str, fn: KernelFunction, x: Tensor, out: Tensor | None) ->
     check_tensor(name, x)
     check_float32_math(name, x.dtype)
     dtype = x.dtype if x.dtype.is_float else default_float
-    value = pointwise(name, fn, (x,), (float32,), dtype, out)
+    computed = for_16_bit(fn) if dtype.itemsize == 2 else fn
+    value = pointwise(name, computed, (x,), (float32,), dtype, out)
     if out is None:
-        remember(fn, (float32,), dtype, x)
+        remember(fn, computed, (float32,), dtype, x)
     return value
 
 
@@ -128,5 +130,5 @@ def binary(
     types = (compute_type(dtype),) * 2
     value = pointwise(name, fn, (a, b), types, result or dtype, out)
     if out is None:
-        remember(fn, types, result or dtype, a, b)
+        remember(fn, fn, types, result or dtype, a, b)
     return value

@@ -5,6 +5,7 @@ import numpy as np
 from nbxtensor.base.dtypes import default_float, float32
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.kernel.declare import operator
+from nbxtensor.kernel.math import for_16_bit
 from nbxtensor.kernel.math import softplus as softplus_value
 from nbxtensor.kernel.math import softplus_scaled as softplus_scaled_value
 from nbxtensor.kernel.pointwise import pointwise
@@ -80,5 +81,6 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = 20.0, *, out: T
     check_float32_math("nn.softplus", x.dtype)
     dtype = x.dtype if x.dtype.is_float else default_float
     if beta == 1.0 and threshold >= EXACT_THRESHOLD:
-        return pointwise("softplus", softplus_value, (x,), (float32,), dtype, out)
+        fn = for_16_bit(softplus_value) if dtype.itemsize == 2 else softplus_value
+        return pointwise("softplus", fn, (x,), (float32,), dtype, out)
     return pointwise("softplus", softplus_scaled_value, (x, float(beta), float(threshold)), (float32,) * 3, dtype, out)
