@@ -23,6 +23,7 @@ from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.rows import (
     GROUP,
     LANES,
+    MASKED,
     Rows,
     filled,
     in_row,
@@ -120,12 +121,19 @@ def _lane_sum(
     """Canonical sum of one group of each row."""
     TILE: tl.constexpr = SHAPE[2]
     acc = filled(minus_zero(tl.float32), SHAPE)
-    whole = begin + (end - begin) // TILE * TILE
-    for at in range(begin, whole, TILE):
-        acc += ELEMENT(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False).to(tl.float32), per_row(row, SHAPE))
-    if TAIL:
-        value = ELEMENT(load_tile(x, whole, end, rows, walk, SHAPE, FLAGS, True).to(tl.float32), per_row(row, SHAPE))
-        acc += tl.where(in_row(whole, end, SHAPE), value, minus_zero(tl.float32))
+    if TAIL == MASKED:
+        for at in range(begin, end, TILE):
+            value = ELEMENT(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, True).to(tl.float32), per_row(row, SHAPE))
+            acc += tl.where(in_row(at, end, SHAPE), value, minus_zero(tl.float32))
+    else:
+        whole = begin + (end - begin) // TILE * TILE
+        for at in range(begin, whole, TILE):
+            value = load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False).to(tl.float32)
+            acc += ELEMENT(value, per_row(row, SHAPE))
+        if TAIL:
+            value = load_tile(x, whole, end, rows, walk, SHAPE, FLAGS, True).to(tl.float32)
+            value = ELEMENT(value, per_row(row, SHAPE))
+            acc += tl.where(in_row(whole, end, SHAPE), value, minus_zero(tl.float32))
     return tree_sum(acc, SHAPE[0])
 
 
@@ -198,7 +206,7 @@ def reduce_kernel(
 ):  # fmt: skip
     """One group of each row of a block; rows have `n` elements (`total` in the tensor reduced first).
 
-    LOOP: a group is longer than a tile; TAIL: the length of some group is not a multiple of the tile.
+    LOOP: a group is taken tile by tile; TAIL: how a tile that leaves the row is masked (NONE, APART, MASKED).
     """
     TILE: tl.constexpr = SHAPE[2]
     program = tl.program_id(0).to(tl.int64)
@@ -211,7 +219,12 @@ def reduce_kernel(
     walk = (x_inner, x_reduced)
     begin = group * GROUP_SIZE
     end = tl.minimum(begin + GROUP_SIZE, n)
-    if LOOP:
+    if LOOP and TAIL == MASKED:
+        acc = filled(IDENTITY(), SHAPE)
+        for at in range(begin, end, TILE):
+            value = PREPARE(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, True))
+            acc = COMBINE(acc, tl.where(in_row(at, end, SHAPE), value, IDENTITY()))
+    elif LOOP:
         acc = filled(IDENTITY(), SHAPE)
         whole = begin + (end - begin) // TILE * TILE
         for at in range(begin, whole, TILE):
@@ -239,7 +252,7 @@ def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
     """
     tile = min(LANES, max(4, power_of_two(rows.length)))
     if rows.axis == 0:
-        kept = max(8, 4096 // tile)
+        kept = max(8, 4096 // tile) if device.profile.warp_size > 1 else max(32, 16_384 // tile)
     elif device.profile.warp_size > 1:
         kept = max(1, 4096 // tile)
     else:
@@ -254,6 +267,7 @@ def _plan(
     kept, tile, options = _settings(rows, device)
     n = rows.length
     blocks = -(-rows.inner // kept)
+    tail = rows.tail(tile, device.profile)
     arguments: dict[str, Argument] = {
         "x": Pointer(x),
         "out": Pointer(out),
@@ -278,8 +292,8 @@ def _plan(
         "FINISH": reduction.finish if groups == 1 else keep,
         "SHAPE": rows.shape(kept, tile),
         "FLAGS": rows.flags(0),
-        "LOOP": min(n, GROUP) > tile,
-        "TAIL": n % tile != 0,
+        "LOOP": min(n, GROUP) > tile or tail == MASKED,
+        "TAIL": tail,
         "GROUP_SIZE": GROUP,
     }
     grid = (rows.programs * blocks * groups, 1, 1)

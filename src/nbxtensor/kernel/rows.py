@@ -12,11 +12,17 @@ from dataclasses import dataclass
 
 from nbxtensor.base.shapes import merge_dims
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.math import cast
 from nbxtensor.tensor.tensor import Tensor
 
 LANES = 2048
 GROUP = 65_536
+NONE, APART, MASKED = 0, 1, 2
+"""What becomes of a tile that leaves the row: there is none; it is masked apart from the loop; the loop masks each tile.
+
+The last costs nothing where a compiler splits masked loops itself, and lets it keep the accumulators in memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,12 @@ class Rows:
     def shape(self, kept: int, tile: int) -> tuple[int, int, int, int]:
         """Constant SHAPE of the kernels, for tiles of `kept` rows and `tile` elements of each."""
         return self.axis, kept, tile, int(self.inner % kept != 0)
+
+    def tail(self, tile: int, profile: Profile) -> int:
+        """How rows that are no multiple of `tile` are masked."""
+        if self.length % tile == 0:
+            return NONE
+        return APART if profile.warp_size > 1 else MASKED
 
     def flags(self, operand: int) -> tuple[int, int]:
         """Constant FLAGS of the kernels: rows are contiguous; elements along the innermost kept axis are."""

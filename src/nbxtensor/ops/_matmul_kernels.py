@@ -48,7 +48,7 @@ def _dot_step(
 
 @kernel
 def matmul_kernel(
-    a, b, bias, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, k_shape, b_k, b_n, out_m,
+    a, b, bias, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_n, out_m, k_shape, b_k,
     batch, a_batch, b_batch, bias_batch, out_batch,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNK_SIZE: tl.constexpr,
     A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, M_TAIL: tl.constexpr, N_TAIL: tl.constexpr, K_TAIL: tl.constexpr,
@@ -111,28 +111,62 @@ def matmul_kernel(
 
 
 @kernel
-def matmul_outer_kernel(
-    a, b, out, m, n, k, tiles_n, tiles, a_m, a_k, b_k, b_n, out_m, batch, a_batch, b_batch, out_batch,
-    TYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHUNK_SIZE: tl.constexpr,
+def _outer_step(
+    a, b, acc, at, rows, columns, m, n, a_m, a_k, b_k, b_n,
+    TYPE: tl.constexpr, WHOLE: tl.constexpr, B_UNIT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of a product in float64 or integers: one outer product for each k, in the order of the chains."""
+    """Continue the chains of a tile by one step."""
+    if B_UNIT:
+        b_pointers = (b + at * b_k) + columns
+    else:
+        b_pointers = b + (columns * b_n + at * b_k)
+    if WHOLE:
+        x = tl.load(a + (rows * a_m + at * a_k))
+        y = tl.load(b_pointers)
+    else:
+        x = tl.load(a + (rows * a_m + at * a_k), mask=rows < m, other=0)
+        y = tl.load(b_pointers, mask=columns < n, other=0)
+    x = tl.broadcast_to(cast(x, TYPE)[:, None], acc.shape)
+    y = tl.broadcast_to(cast(y, TYPE)[None, :], acc.shape)
+    if TYPE.is_floating():
+        acc = tl.fma(x, y, acc)
+    else:
+        acc = acc + x * y
+    return acc
+
+
+@kernel
+def matmul_outer_kernel(
+    a, b, bias, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_n, out_m, k_shape, b_k,
+    batch, a_batch, b_batch, bias_batch, out_batch,
+    TYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHUNK_SIZE: tl.constexpr, UNROLL: tl.constexpr,
+    WHOLE: tl.constexpr, B_UNIT: tl.constexpr,
+):  # fmt: skip
+    """One tile of a product by outer products, one for each k, in the order of the chains: for every dtype, and for few
+    rows, where the operands are read once only."""
     program = tl.program_id(0).to(tl.int64)
     tile = program % tiles
     index = program // tiles
     a += offset_of(index, batch, a_batch)
     b += offset_of(index, batch, b_batch)
-    rows = tile // tiles_n * BM + tl.arange(0, BM)
-    columns = tile % tiles_n * BN + tl.arange(0, BN)
+    rows = first_row + tile // tiles_n * BM + tl.arange(0, BM)
+    columns = first_column + tile % tiles_n * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), TYPE)
     for begin in range(0, k, CHUNK_SIZE):
+        end = tl.minimum(begin + CHUNK_SIZE, k)
         acc = tl.zeros((BM, BN), TYPE)
-        for at in range(begin, tl.minimum(begin + CHUNK_SIZE, k)):
-            x = cast(tl.load(a + (rows * a_m + at * a_k), mask=rows < m, other=0), TYPE)[:, None]
-            y = cast(tl.load(b + (columns * b_n + at * b_k), mask=columns < n, other=0), TYPE)[None, :]
-            if tl.float64 == TYPE:
-                acc = tl.fma(tl.broadcast_to(x, (BM, BN)), tl.broadcast_to(y, (BM, BN)), acc)
-            else:
-                acc = acc + x * y
+        whole = begin + (end - begin) // UNROLL * UNROLL
+        for at in range(begin, whole, UNROLL):
+            for j in tl.static_range(UNROLL):
+                acc = _outer_step(
+                    a, b, acc, at + j, rows, columns, m, n, a_m, a_k, b_k[0], b_n, TYPE, WHOLE, B_UNIT
+                )  # fmt: skip
+        for at in range(whole, end):
+            acc = _outer_step(a, b, acc, at, rows, columns, m, n, a_m, a_k, b_k[0], b_n, TYPE, WHOLE, B_UNIT)
         total += acc
     pointers = out + offset_of(index, batch, out_batch) + (rows * out_m)[:, None] + columns[None, :]
-    tl.store(pointers, cast(total, out.dtype.element_ty), mask=(rows < m)[:, None] & (columns < n)[None, :])
+    value = cast(total, out.dtype.element_ty)
+    if WHOLE:
+        tl.store(pointers, value)
+    else:
+        tl.store(pointers, value, mask=(rows < m)[:, None] & (columns < n)[None, :])

@@ -6,7 +6,7 @@ Both take the exact maximum first, then sum the exponentials in the canonical or
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import add_group, minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import log_sum, minus_log_sum, quotient, reciprocal_sum, row_exp, row_terms
-from nbxtensor.kernel.rows import filled, in_row, kept_block, load_tile, offset_of, per_row, store_tile
+from nbxtensor.kernel.rows import APART, MASKED, filled, in_row, kept_block, load_tile, offset_of, per_row, store_tile
 
 
 @kernel
@@ -103,16 +103,20 @@ def _group_sum(
     TILE: tl.constexpr = SHAPE[2]
     acc = filled(minus_zero(tl.float32), SHAPE)
     tops = filled(tl.zeros((), tl.int32), SHAPE)
-    whole = begin + (end - begin) // TILE * TILE
+    INNER: tl.constexpr = TAIL == MASKED
+    if INNER:
+        whole = end
+    else:
+        whole = begin + (end - begin) // TILE * TILE
     for at in range(begin, whole, TILE):
-        v = load_tile(x, at, end, rows, x_walk, SHAPE, X_FLAGS, False).to(tl.float32)
-        e, counted, is_top = _tile_terms(v, v, largest, terms, SHAPE, LOG, False)
+        v = load_tile(x, at, end, rows, x_walk, SHAPE, X_FLAGS, INNER).to(tl.float32)
+        e, counted, is_top = _tile_terms(v, in_row(at, end, SHAPE), largest, terms, SHAPE, LOG, INNER)
         acc += counted
         if LOG:
             tops += is_top
         if STASH:
-            store_tile(out, e, at, end, rows, out_walk, SHAPE, OUT_FLAGS, False)
-    if TAIL:
+            store_tile(out, e, at, end, rows, out_walk, SHAPE, OUT_FLAGS, INNER)
+    if TAIL == APART:
         v = load_tile(x, whole, end, rows, x_walk, SHAPE, X_FLAGS, True).to(tl.float32)
         e, counted, is_top = _tile_terms(v, in_row(whole, end, SHAPE), largest, terms, SHAPE, LOG, True)
         acc += counted

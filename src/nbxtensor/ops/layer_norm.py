@@ -183,9 +183,11 @@ def _plan(
     tile = min(LANES, max(4, power_of_two(n)))
     tiles = -(-n // tile)
     if looped is None:
-        looped = tiles > (4 if on_gpu and rows.axis == 1 else 1)
-    kept = max(1, (4096 if on_gpu or rows.axis == 0 else 1024) // (tile * (1 if looped else tiles)))
-    kept = min(power_of_two(rows.inner), max(kept, 8) if rows.axis == 0 else kept)
+        looped = tiles > (4 if rows.axis == 1 else 1) if on_gpu else tiles > 1 or n % tile != 0
+    kept = max(1, (4096 if on_gpu else 1024) // (tile * (1 if looped else tiles)))
+    if rows.axis == 0:
+        kept = max(kept, 8) if on_gpu else max(32, 16_384 // tile)
+    kept = min(power_of_two(rows.inner), kept)
     blocks = -(-rows.inner // kept)
     pointers: dict[str, Argument] = {"x": Pointer(x.dtype)}
     constants: dict[str, Constant] = {}
@@ -223,7 +225,7 @@ def _plan(
         "BIAS": bias is not None,
         "CENTER": name == "layer_norm",
         "TILES": 0 if looped else tiles,
-        "TAIL": n % tile != 0,
+        "TAIL": rows.tail(tile, x.device.profile),
         "GROUPS": 1 if groups == 1 else min(LANES, max(4, power_of_two(groups))),
         "GROUP_SIZE": GROUP,
     }

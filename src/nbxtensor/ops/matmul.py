@@ -41,6 +41,7 @@ from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
 CHUNK = 512
+FEW_ROWS = 4
 Ints = tuple[int, ...]
 Types = tuple[DType, DType, DType]
 
@@ -86,124 +87,110 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Sizes of one tile and the warps that compute it."""
+    """Sizes of one tile, the warps that compute it, and whether by outer products (then `bk` is how far it unrolls)."""
 
     bm: int
     bn: int
     bk: int
     num_warps: int
+    outer: bool = False
 
 
-def tile_for(product: Product, profile: Profile) -> Tile:
-    """Tile of a product. BK divides a chunk, so no tile changes a bit; it divides K where it can: that saves a mask."""
-    limit = 256 if profile.warp_size == 1 else 32
+def tile_for(product: Product, compute: DType, profile: Profile, bias: bool) -> Tile:
+    """Tile of a product; none changes a bit. A step along k divides a chunk, and K where it can: that saves a mask."""
+    one_thread = profile.warp_size == 1
+    rows, columns = power_of_two(product.m), power_of_two(product.n)
+    if compute is not dtypes.float32:
+        return Tile(min(16, rows), min(32, columns), 4, 4, outer=True)
+    if one_thread and rows <= FEW_ROWS and not bias and len(product.k_shape) == 1:
+        return Tile(rows, min(256, max(8, columns)), 8, 1, outer=True)
+    limit = 128 if one_thread else 32
     bk = 16
     while bk < limit and product.k % (2 * bk) == 0:
         bk *= 2
     if product.k % bk:
         bk = 16 if product.k < 64 else 32
-    if profile.warp_size == 1:
-        return Tile(min(64, power_of_two(product.m)), min(64, max(8, power_of_two(product.n))), bk, 1)
-    bm = min(64, max(16, power_of_two(product.m)))
-    bn = min(64, max(16, power_of_two(product.n)))
-    if product.m >= 1024 and product.n >= 1024 and product.m * product.n * product.count >= 2**23:
-        bm, bn = 128, 128
-    return Tile(bm, bn, bk, 8 if bm * bn >= 16_384 else 4)
+    if one_thread:
+        large = product.m >= 512 and product.n >= 512
+        return Tile(min(128, rows), min(128 if large else 64, max(8, columns)), bk, 1)
+    bm, bn = min(64, max(16, rows)), min(64, max(16, columns))
+    if product.m * product.n * product.count >= 2**23:
+        bm = min(128, max(16, rows))
+    return Tile(bm, bn, min(bk, 16) if bm * bn > 4096 else bk, 4)
 
 
-def _parts(size: int, block: int) -> list[tuple[int, int, bool]]:
-    """A dimension as (start, blocks, masked): whole blocks, and what is left."""
+def _parts(size: int, block: int, apart: bool) -> list[tuple[int, int, bool]]:
+    """A dimension as (start, blocks, masked): whole blocks, and what is left apart or with them."""
+    if not apart:
+        return [(0, -(-size // block), size % block != 0)]
     whole = size // block
     parts = [(0, whole, False)] if whole else []
     return [*parts, (whole * block, 1, True)] if size % block else parts
 
 
-def _dot_plans(
-    name: str, p: Product, types: Types, bias: DType | None, device: Device, tile: Tile | None
-) -> list[Plan]:
-    tile = tile_for(p, device.profile) if tile is None else tile
-    plans: list[Plan] = []
-    if device.profile.warp_size == 1:
-        regions = [(r, c) for r in _parts(p.m, tile.bm) for c in _parts(p.n, tile.bn)]
-    else:
-        rows, columns = -(-p.m // tile.bm), -(-p.n // tile.bn)
-        regions = [((0, rows, p.m % tile.bm != 0), (0, columns, p.n % tile.bn != 0))]
-    for (row, row_blocks, m_tail), (column, column_blocks, n_tail) in regions:
-        tiles = row_blocks * column_blocks
-        arguments: dict[str, Argument] = {
-            "a": Pointer(types[0]),
-            "b": Pointer(types[1]),
-            **({} if bias is None else {"bias": Pointer(bias)}),
-            "out": Pointer(types[2]),
-            "m": p.m,
-            "n": p.n,
-            "k": p.k,
-            "first_row": row,
-            "first_column": column,
-            "tiles_n": column_blocks,
-            "tiles": tiles,
-            "a_m": p.a_m,
-            "a_k": p.a_k,
-            "k_shape": p.k_shape,
-            "b_k": p.b_k,
-            "b_n": p.b_n,
-            "out_m": p.out_m,
-            "batch": p.batch,
-            "a_batch": p.a_batch,
-            "b_batch": p.b_batch,
-            "bias_batch": p.bias_batch or (0,) * len(p.batch),
-            "out_batch": p.out_batch,
-        }
-        bm = min(tile.bm, max(1 if device.profile.warp_size == 1 else 16, power_of_two(p.m - row)))
-        bn = min(tile.bn, max(8, power_of_two(p.n - column)))
-        rest = p.k % CHUNK
-        constants: dict[str, Constant] = {
-            "BM": bm,
-            "BN": bn,
-            "BK": tile.bk,
-            "CHUNK_SIZE": CHUNK,
-            "A_UNIT": p.a_k == 1,
-            "B_UNIT": p.b_n == 1,
-            "M_TAIL": m_tail and (p.m - row) % bm != 0,
-            "N_TAIL": n_tail and (p.n - column) % bn != 0,
-            "K_TAIL": rest % tile.bk != 0,
-            "CHUNKS": p.k >= CHUNK,
-            "REST": rest != 0,
-            "BIAS": bias is not None,
-            **({"bias": None} if bias is None else {}),
-        }
-        options = Options(num_warps=tile.num_warps, num_stages=3)
-        work = p.m * p.n * p.k * p.count // 8
-        plans.append(Plan(name, matmul_kernel, device, (tiles * p.count, 1, 1), arguments, constants, options, work))
-    return plans
-
-
-def _outer_plan(name: str, p: Product, types: Types, compute: DType, device: Device) -> Plan:
-    bm, bn = min(16, power_of_two(p.m)), min(32, power_of_two(p.n))
-    columns = -(-p.n // bn)
-    tiles = -(-p.m // bm) * columns
+def _plan(
+    name: str,
+    p: Product,
+    types: Types,
+    bias: DType | None,
+    device: Device,
+    tile: Tile,
+    rows: tuple[int, int, bool],
+    columns: tuple[int, int, bool],
+) -> Plan:
+    """The launch for one part of the result."""
+    compute = compute_dtype(types[2])
+    tiles = rows[1] * columns[1]
+    pointers: dict[str, Argument] = {"a": Pointer(types[0]), "b": Pointer(types[1])}
+    if bias is not None:
+        pointers["bias"] = Pointer(bias)
     arguments: dict[str, Argument] = {
-        "a": Pointer(types[0]),
-        "b": Pointer(types[1]),
+        **pointers,
         "out": Pointer(types[2]),
         "m": p.m,
         "n": p.n,
         "k": p.k,
-        "tiles_n": columns,
+        "first_row": rows[0],
+        "first_column": columns[0],
+        "tiles_n": columns[1],
         "tiles": tiles,
         "a_m": p.a_m,
         "a_k": p.a_k,
-        "b_k": p.b_k[0],
         "b_n": p.b_n,
         "out_m": p.out_m,
+        "k_shape": p.k_shape,
+        "b_k": p.b_k,
         "batch": p.batch,
         "a_batch": p.a_batch,
         "b_batch": p.b_batch,
+        "bias_batch": p.bias_batch or (0,) * len(p.batch),
         "out_batch": p.out_batch,
     }
-    constants: dict[str, Constant] = {"TYPE": compute, "BM": bm, "BN": bn, "CHUNK_SIZE": CHUNK}
-    work = p.m * p.n * p.k * p.count
-    return Plan(name, matmul_outer_kernel, device, (tiles * p.count, 1, 1), arguments, constants, Options(), work)
+    least = 1 if device.profile.warp_size == 1 or tile.outer else 16
+    bm = min(tile.bm, max(least, power_of_two(p.m - rows[0])))
+    bn = min(tile.bn, max(8, power_of_two(p.n - columns[0])))
+    m_tail, n_tail = rows[2] and (p.m - rows[0]) % bm != 0, columns[2] and (p.n - columns[0]) % bn != 0
+    constants: dict[str, Constant] = {"BM": bm, "BN": bn, "CHUNK_SIZE": CHUNK, "B_UNIT": p.b_n == 1}
+    if bias is None:
+        constants["bias"] = None
+    if tile.outer:
+        constants |= {"TYPE": compute, "UNROLL": tile.bk, "WHOLE": not (m_tail or n_tail)}
+    else:
+        rest = p.k % CHUNK
+        constants |= {
+            "BK": tile.bk,
+            "A_UNIT": p.a_k == 1,
+            "M_TAIL": m_tail,
+            "N_TAIL": n_tail,
+            "K_TAIL": rest % tile.bk != 0,
+            "CHUNKS": p.k >= CHUNK,
+            "REST": rest != 0,
+            "BIAS": bias is not None,
+        }
+    kernel = matmul_outer_kernel if tile.outer else matmul_kernel
+    options = Options(num_warps=tile.num_warps)
+    work = tiles * bm * bn * p.k * p.count // 8
+    return Plan(name, kernel, device, (tiles * p.count, 1, 1), arguments, constants, options, work)
 
 
 def product_of(
@@ -251,11 +238,16 @@ def compute_dtype(dtype: DType) -> DType:
 def plans_of(
     name: str, product: Product, types: Types, bias: DType | None, device: Device, tile: Tile | None
 ) -> tuple[Plan, ...]:
-    """The launches of a product; each takes the addresses of a, b, the bias if there is one, and the result."""
-    compute = compute_dtype(types[2])
-    if compute is dtypes.float32:
-        return tuple(_dot_plans(name, product, types, bias, device, tile))
-    return (_outer_plan(name, product, types, compute, device),)
+    """The launches of a product; each takes the addresses of a, b, the bias if there is one, and the result.
+
+    Where a launch is cheap, whole tiles are launched apart from those that need masks.
+    """
+    profile = device.profile
+    if tile is None:
+        tile = tile_for(product, compute_dtype(types[2]), profile, bias is not None)
+    rows = _parts(product.m, tile.bm, profile.warp_size == 1)
+    columns = _parts(product.n, tile.bn, profile.warp_size == 1)
+    return tuple(_plan(name, product, types, bias, device, tile, r, c) for r in rows for c in columns)
 
 
 def reference(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":

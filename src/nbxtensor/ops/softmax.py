@@ -61,7 +61,7 @@ def _fits(setting: Setting, rows: Rows, profile: Profile) -> bool:
     return 2 * tiles * elements // (setting.num_warps * profile.warp_size) + 48 <= profile.registers_per_thread
 
 
-def candidates(rows: Rows, profile: Profile) -> tuple[Setting, ...]:
+def candidates(rows: Rows, profile: Profile, log_form: bool = False) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     Raises
@@ -72,7 +72,8 @@ def candidates(rows: Rows, profile: Profile) -> tuple[Setting, ...]:
     tile = min(LANES, max(4, power_of_two(rows.length)))
     widest = power_of_two(rows.inner)
     if profile.warp_size == 1:
-        guess = Setting(max(1, min(widest, (4096 if rows.axis == 0 else 1024) // tile)), 1, rows.length > LANES)
+        kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
+        guess = Setting(min(widest, kept), 1, rows.length > LANES or (log_form and rows.length % tile != 0))
         tried = [guess, replace(guess, looped=True)]
     else:
         tiles = -(-rows.length // LANES)
@@ -96,7 +97,8 @@ def candidates(rows: Rows, profile: Profile) -> tuple[Setting, ...]:
 
 def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, setting: Setting | None) -> Plan:
     rows = rows_of(x.shape, (axis,), (x.strides, out.strides), f"nbx.nn.{name}")
-    setting = candidates(rows, x.device.profile)[0] if setting is None else setting
+    log_form = name == "log_softmax"
+    setting = candidates(rows, x.device.profile, log_form)[0] if setting is None else setting
     n = rows.length
     tile = min(LANES, max(4, power_of_two(n)))
     blocks = -(-rows.inner // setting.kept)
@@ -115,12 +117,11 @@ def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, setting: Set
         "x_reduced": rows.reduced_strides[0],
         "out_reduced": rows.reduced_strides[1],
     }
-    log_form = name == "log_softmax"
     constants: dict[str, Constant] = {
         "SHAPE": rows.shape(setting.kept, tile),
         "X_FLAGS": rows.flags(0),
         "OUT_FLAGS": rows.flags(1),
-        "TAIL": n % tile != 0,
+        "TAIL": rows.tail(tile, x.device.profile),
         "LOG": log_form,
         "SAFE": safe,
     }
