@@ -19,7 +19,7 @@ from nbxtensor.tensor.tensor import Tensor
 LANES = 2048
 GROUP = 65_536
 NONE, APART, MASKED = 0, 1, 2
-"""What becomes of a tile that leaves the row: there is none; it is masked apart from the loop; the loop masks each tile.
+"""What becomes of a tile that leaves the row: there is none; it is masked apart from the loop; the loop masks each one.
 
 The last costs nothing where a compiler splits masked loops itself, and lets it keep the accumulators in memory.
 """
