@@ -9,7 +9,7 @@ import pytest
 
 import nbxtensor as nbx
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError, OutOfMemoryError, ShapeError
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.ops import arithmetic, comparison, copy
 from numeric import same_bits, ulp_error
@@ -367,3 +367,13 @@ def test_gelu_tanh(device: str) -> None:
 def test_modules_are_used() -> None:
     assert arithmetic.add is nbx.add
     assert comparison.equal is nbx.equal
+
+
+def test_out_of_memory_names_the_operator_and_the_largest_tensors(device: str) -> None:
+    kept = nbx.zeros((1000, 777), device=device)
+    huge = nbx.broadcast_to(nbx.ones((1,), device=device), (1 << 46,))
+    with pytest.raises(OutOfMemoryError, match=r"nbx\.exp: .*bytes asked.*free.*\(float32 \(1000, 777\)\)"):
+        nbx.exp(huge)
+    with pytest.raises(OutOfMemoryError, match=r"nbx\.add: "):
+        huge + huge
+    assert same_bits(back(kept + 1), np.ones((1000, 777), np.float32))

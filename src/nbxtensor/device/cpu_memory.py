@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from nbxtensor.base.errors import OutOfMemoryError
+from nbxtensor.device.exhausted import out_of_memory
 
 ALIGNMENT = 64
 HUGE_PAGE = 2 << 20
@@ -143,10 +144,7 @@ class Allocator:
         return ptr
 
     def _refusal(self, nbytes: int) -> OutOfMemoryError:
-        free, total = memory_info()
-        return OutOfMemoryError(
-            "allocate", f"{nbytes} bytes do not fit on the cpu", got=f"{free} bytes free of {total}"
-        )
+        return out_of_memory("cpu", nbytes, memory_info(), lambda candidate: type(candidate) is CpuBuffer)
 
     def release(self, ptr: int, shelf: _Shelf) -> None:
         """Take back a block that its shelf has no room for without asking."""

@@ -13,9 +13,10 @@ import numpy as np
 from nbxtensor.base.errors import ArgumentError, DeviceError, LaunchError
 from nbxtensor.device.artifact import Artifact, Target
 from nbxtensor.device.cuda_driver import FATAL, call, describe, error_of, open_driver
-from nbxtensor.device.cuda_memory import Pool, operation
+from nbxtensor.device.cuda_memory import Pool
 from nbxtensor.device.cuda_staging import Staging
 from nbxtensor.device.cuda_stream import ARGUMENT_BYTES, Context, CudaStream, Streams, handle_of
+from nbxtensor.device.exhausted import operation
 from nbxtensor.device.profile import known_profiles, load_profile
 from nbxtensor.device.protocol import LoadedKernel, Profile
 

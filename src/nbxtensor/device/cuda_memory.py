@@ -7,11 +7,11 @@ what they had queued.
 
 import contextlib
 import gc
-import sys
 
 from nbxtensor.base.errors import OutOfMemoryError
 from nbxtensor.device.cuda_driver import OUT_OF_MEMORY, call, error_of
 from nbxtensor.device.cuda_stream import Block, Context, Forked, Line, Shelf, Streams
+from nbxtensor.device.exhausted import out_of_memory
 
 _GRAIN = 512
 _FINE = 1 << 20  # sizes up to here are multiples of _GRAIN, larger ones eighths of a power of two
@@ -169,37 +169,7 @@ class Pool:
         return int(free) + self.idle_bytes(), int(total)
 
     def _exhausted(self, nbytes: int) -> OutOfMemoryError:
-        free, total = self.memory_info()
-        return OutOfMemoryError(
-            operation(),
-            f"{self._name} has too little memory: {nbytes:,} bytes asked, {free:,} of {total:,} free; "
-            f"largest live tensors: {largest(self)}",
-            mend="free tensors, or work in smaller batches",
-        )
+        return out_of_memory(self._name, nbytes, self.memory_info(), self._owns)
 
-
-def operation() -> str:
-    """Name of the public function of ours that the caller of the package is in."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    name = "allocate"
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-            name = frame.f_code.co_qualname
-        frame = frame.f_back
-    return f"nbx.{name}"
-
-
-def largest(pool: Pool) -> str:
-    """The largest live blocks of `pool`, with the shapes of the tensors on them; slow, for messages."""
-    buffers = [b for b in gc.get_objects() if type(b) is CudaBuffer and b._pool is pool]  # pyright: ignore
-    buffers.sort(key=lambda b: b.nbytes, reverse=True)
-    names: list[str] = []
-    for buffer in buffers[:_NAMED]:
-        text = f"{buffer.nbytes:,} bytes"
-        for holder in gc.get_referrers(buffer):
-            shape, dtype = getattr(holder, "shape", None), getattr(holder, "dtype", None)
-            if shape is not None and dtype is not None:
-                text += f" ({dtype} {tuple(shape)})"
-                break
-        names.append(text)
-    return ", ".join(names) or "none"
+    def _owns(self, candidate: object) -> bool:
+        return type(candidate) is CudaBuffer and candidate._pool is self  # pyright: ignore[reportPrivateUsage]
