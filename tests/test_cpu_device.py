@@ -88,7 +88,8 @@ def test_blocks_in_use_never_overlap():
 
 @pytest.mark.parametrize("nbytes", [1 << 45, 1 << 62, 1 << 70])
 def test_out_of_memory_names_the_bytes(cpu, nbytes):
-    with pytest.raises(OutOfMemoryError, match=rf"{nbytes:,} bytes asked, [\d,]+ of [\d,]+ free; largest live tensors: "):
+    said = rf"{nbytes:,} bytes asked, [\d,]+ of [\d,]+ free; largest live tensors: "
+    with pytest.raises(OutOfMemoryError, match=said):
         cpu.allocate(nbytes)
     assert cpu.allocate(100).ptr
 
