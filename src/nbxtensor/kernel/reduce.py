@@ -25,6 +25,7 @@ from nbxtensor.kernel.rows import (
     LANES,
     MASKED,
     Rows,
+    cached,
     filled,
     in_row,
     kept_block,
@@ -247,18 +248,19 @@ def reduce_kernel(
 def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
     """Kept indices and row elements in a tile, and warps.
 
-    A tile of about 4,096 elements keeps every thread of a GPU busy with a few vectors; a CPU takes long rows one at a
-    time, which keeps the accumulators in the first cache.
+    A thread of a GPU holds 32 elements, fewer where it loops over a long row; a CPU takes long rows one at a time,
+    which keeps the accumulators in the first cache.
     """
     tile = min(LANES, max(4, power_of_two(rows.length)))
+    widest = power_of_two(rows.inner)
+    if device.profile.warp_size == 1:
+        kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
+        return min(kept, widest), tile, Options(num_warps=1)
     if rows.axis == 0:
-        kept = max(8, 4096 // tile) if device.profile.warp_size > 1 else max(32, 16_384 // tile)
-    elif device.profile.warp_size > 1:
-        kept = max(1, 4096 // tile)
-    else:
-        kept = max(1, 1024 // tile)
-    kept = min(kept, power_of_two(rows.inner))
-    return kept, tile, Options(num_warps=8 if kept * tile >= 8192 else 4)
+        kept = min(max(16, 8192 // tile), widest)
+        return kept, tile, Options(num_warps=min(16, max(4, power_of_two(kept * tile // 1024))))
+    kept = min(max(1, 2048 // tile), widest)
+    return kept, tile, Options(num_warps=8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024)))
 
 
 def _plan(
@@ -341,9 +343,7 @@ def reduce(
     if x.size == 0:
         return table["copy_into"](out, reduction.empty)
     key = (name, reduction, dtype, axes, layout(x))
-    stages = _plans.get(key)
-    if stages is None:
-        stages = _plans[key] = _stages(name, reduction, x, axes, dtype)
+    stages = cached(_plans, key, lambda: _stages(name, reduction, x, axes, dtype))
     source = x
     for plan, size in stages[:-1]:
         partial = empty((size,), reduction.accumulator, x.device)

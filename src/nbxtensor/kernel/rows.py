@@ -7,8 +7,9 @@ kept axis. Nothing is copied: transposed, reversed and broadcast operands are wa
 an element in its row is its row-major index over the reduced axes, whatever the strides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from nbxtensor.base.shapes import merge_dims
 from nbxtensor.compiler.source import kernel, tl
@@ -16,6 +17,9 @@ from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.math import cast
 from nbxtensor.tensor.tensor import Tensor
 
+Made = TypeVar("Made")
+
+MAX_PLANS = 4096
 LANES = 2048
 GROUP = 65_536
 NONE, APART, MASKED = 0, 1, 2
@@ -116,6 +120,16 @@ def rows_of(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequenc
 def layout(x: Tensor | None) -> object:
     """What a plan depends on in an operand: all but its address."""
     return None if x is None else (x.shape, x.strides, x.dtype, x.device)
+
+
+def cached(plans: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
+    """What `plans` holds under `key`, made if it is not there; the dict is emptied when it is full."""
+    found = plans.get(key)
+    if found is None:
+        if len(plans) >= MAX_PLANS:
+            plans.clear()
+        found = plans[key] = make()
+    return found
 
 
 def power_of_two(n: int) -> int:

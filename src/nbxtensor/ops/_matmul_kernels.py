@@ -7,7 +7,7 @@ from nbxtensor.kernel.rows import offset_of
 
 @kernel
 def _dot_step(
-    a, b, acc, at, k, rows, columns, m, n, a_m, a_k, k_shape, b_k, b_n,
+    a, b, acc, at, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
     BK: tl.constexpr, A_UNIT: tl.constexpr, B_UNIT: tl.constexpr,
     M_TAIL: tl.constexpr, N_TAIL: tl.constexpr, K_TAIL: tl.constexpr,
 ):  # fmt: skip
@@ -18,10 +18,7 @@ def _dot_step(
         a_pointers = (a + at) + (rows * a_m)[:, None] + i[None, :]
     else:
         a_pointers = (a + at * a_k) + (rows * a_m)[:, None] + (wide * a_k)[None, :]
-    if len(k_shape) == 1:
-        b_rows = (b + at * b_k[0]) + (wide * b_k[0])[:, None]
-    else:
-        b_rows = b + offset_of(at + wide, k_shape, b_k)[:, None]
+    b_rows = (b + at * b_k) + (wide * b_k)[:, None]
     if B_UNIT:
         b_pointers = b_rows + columns[None, :]
     else:
@@ -48,16 +45,13 @@ def _dot_step(
 
 @kernel
 def matmul_kernel(
-    a, b, bias, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_n, out_m, k_shape, b_k,
-    batch, a_batch, b_batch, bias_batch, out_batch,
+    a, b, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_k, b_n, out_m,
+    batch, a_batch, b_batch, out_batch,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNK_SIZE: tl.constexpr,
     A_UNIT: tl.constexpr, B_UNIT: tl.constexpr, M_TAIL: tl.constexpr, N_TAIL: tl.constexpr, K_TAIL: tl.constexpr,
-    CHUNKS: tl.constexpr, REST: tl.constexpr, BIAS: tl.constexpr,
+    CHUNKS: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one product of the batch; k may run over several axes of `b`.
-
-    CHUNKS: K holds whole chunks; REST: and steps beyond them; BIAS: one value for each row is added last.
-    """
+    """One tile of one product of the batch. CHUNKS: K holds whole chunks; REST: and steps beyond them."""
     program = tl.program_id(0).to(tl.int64)
     tile = program % tiles
     index = program // tiles
@@ -73,7 +67,7 @@ def matmul_kernel(
             acc = tl.zeros((BM, BN), tl.float32)
             for step in range(0, CHUNK_SIZE, BK):
                 acc = _dot_step(
-                    a, b, acc, begin + step, k, rows, columns, m, n, a_m, a_k, k_shape, b_k, b_n,
+                    a, b, acc, begin + step, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
                     BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, False,
                 )  # fmt: skip
             total += acc
@@ -83,21 +77,15 @@ def matmul_kernel(
         whole = begin + (k - begin) // BK * BK
         for at in range(begin, whole, BK):
             acc = _dot_step(
-                a, b, acc, at, k, rows, columns, m, n, a_m, a_k, k_shape, b_k, b_n,
+                a, b, acc, at, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
                 BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, False,
             )  # fmt: skip
         if K_TAIL:
             acc = _dot_step(
-                a, b, acc, whole, k, rows, columns, m, n, a_m, a_k, k_shape, b_k, b_n,
+                a, b, acc, whole, k, rows, columns, m, n, a_m, a_k, b_k, b_n,
                 BK, A_UNIT, B_UNIT, M_TAIL, N_TAIL, True,
             )  # fmt: skip
         total += acc
-    if BIAS:
-        extra = bias + offset_of(index, batch, bias_batch) + rows
-        if M_TAIL:
-            total += tl.load(extra, mask=rows < m, other=0.0).to(tl.float32)[:, None]
-        else:
-            total += tl.load(extra).to(tl.float32)[:, None]
     pointers = out + (rows * out_m)[:, None] + columns[None, :]
     value = cast(total, out.dtype.element_ty)
     if M_TAIL and N_TAIL:
@@ -137,8 +125,8 @@ def _outer_step(
 
 @kernel
 def matmul_outer_kernel(
-    a, b, bias, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_n, out_m, k_shape, b_k,
-    batch, a_batch, b_batch, bias_batch, out_batch,
+    a, b, out, m, n, k, first_row, first_column, tiles_n, tiles, a_m, a_k, b_k, b_n, out_m,
+    batch, a_batch, b_batch, out_batch,
     TYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHUNK_SIZE: tl.constexpr, UNROLL: tl.constexpr,
     WHOLE: tl.constexpr, B_UNIT: tl.constexpr,
 ):  # fmt: skip
@@ -159,10 +147,10 @@ def matmul_outer_kernel(
         for at in range(begin, whole, UNROLL):
             for j in tl.static_range(UNROLL):
                 acc = _outer_step(
-                    a, b, acc, at + j, rows, columns, m, n, a_m, a_k, b_k[0], b_n, TYPE, WHOLE, B_UNIT
+                    a, b, acc, at + j, rows, columns, m, n, a_m, a_k, b_k, b_n, TYPE, WHOLE, B_UNIT
                 )  # fmt: skip
         for at in range(whole, end):
-            acc = _outer_step(a, b, acc, at, rows, columns, m, n, a_m, a_k, b_k[0], b_n, TYPE, WHOLE, B_UNIT)
+            acc = _outer_step(a, b, acc, at, rows, columns, m, n, a_m, a_k, b_k, b_n, TYPE, WHOLE, B_UNIT)
         total += acc
     pointers = out + offset_of(index, batch, out_batch) + (rows * out_m)[:, None] + columns[None, :]
     value = cast(total, out.dtype.element_ty)

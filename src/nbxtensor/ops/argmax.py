@@ -30,6 +30,7 @@ from nbxtensor.kernel.order import largest_key, smallest_key
 from nbxtensor.kernel.rows import (
     GROUP,
     Rows,
+    cached,
     filled,
     in_row,
     kept_block,
@@ -191,9 +192,7 @@ def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     if out.size == 0:
         return out
     key = (name, axes, layout(x))
-    stages = _plans.get(key)
-    if stages is None:
-        stages = _plans[key] = _stages(name, x, axes)
+    stages = cached(_plans, key, lambda: _stages(name, x, axes))
     keys, found = x, out
     for plan, size in stages[:-1]:
         best = empty((size,), key_dtype(x.dtype), x.device)

@@ -32,6 +32,7 @@ from nbxtensor.kernel.reduce import minus_zero, row_sum, tree_sum
 from nbxtensor.kernel.rows import (
     GROUP,
     LANES,
+    cached,
     in_row,
     kept_block,
     layout,
@@ -264,9 +265,7 @@ def run(
     key = (name, axes, looped, layout(x), layout(weight), layout(bias))
     if x.size == 0:
         return out
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _plans[key] = _plan(name, x, weight, bias, out, axes, looped)
+    plan = cached(_plans, key, lambda: _plan(name, x, weight, bias, out, axes, looped))
     plan.run(x.ptr, *(t.ptr for t in (weight, bias) if t is not None), out.ptr, eps)
     return out
 

@@ -52,33 +52,26 @@ class Product:
 
     Attributes
     ----------
-    m, n
-        Rows and columns of each result, which lie `out_m` and 1 apart.
-    k_shape
-        Sizes of the axes that are summed over, in row-major order: one, but for a convolution.
+    m, n, k
+        Rows and columns of each result, which lie `out_m` and 1 apart, and products in each element.
     batch
         Sizes of the axes of the batch; each `*_batch` holds an operand's strides for them.
     a_m, a_k, b_k, b_n
-        Strides of the operands along rows, the summed axes (as one for `a`) and columns.
+        Strides of the operands along rows, the summed axis and columns.
     """
 
     m: int
     n: int
-    k_shape: Ints
+    k: int
     batch: Ints
     a_batch: Ints
     b_batch: Ints
     out_batch: Ints
     a_m: int
     a_k: int
-    b_k: Ints
+    b_k: int
     b_n: int
     out_m: int
-    bias_batch: Ints = ()
-
-    @property
-    def k(self) -> int:
-        return prod(self.k_shape)
 
     @property
     def count(self) -> int:
@@ -96,13 +89,13 @@ class Tile:
     outer: bool = False
 
 
-def tile_for(product: Product, compute: DType, profile: Profile, bias: bool) -> Tile:
+def tile_for(product: Product, compute: DType, profile: Profile) -> Tile:
     """Tile of a product; none changes a bit. A step along k divides a chunk, and K where it can: that saves a mask."""
     one_thread = profile.warp_size == 1
     rows, columns = power_of_two(product.m), power_of_two(product.n)
     if compute is not dtypes.float32:
         return Tile(min(16, rows), min(32, columns), 4, 4, outer=True)
-    if one_thread and rows <= FEW_ROWS and not bias and len(product.k_shape) == 1:
+    if one_thread and rows <= FEW_ROWS:
         return Tile(rows, min(256, max(8, columns)), 8, 1, outer=True)
     limit = 128 if one_thread else 32
     bk = 16
@@ -132,7 +125,6 @@ def _plan(
     name: str,
     p: Product,
     types: Types,
-    bias: DType | None,
     device: Device,
     tile: Tile,
     rows: tuple[int, int, bool],
@@ -141,11 +133,9 @@ def _plan(
     """The launch for one part of the result."""
     compute = compute_dtype(types[2])
     tiles = rows[1] * columns[1]
-    pointers: dict[str, Argument] = {"a": Pointer(types[0]), "b": Pointer(types[1])}
-    if bias is not None:
-        pointers["bias"] = Pointer(bias)
     arguments: dict[str, Argument] = {
-        **pointers,
+        "a": Pointer(types[0]),
+        "b": Pointer(types[1]),
         "out": Pointer(types[2]),
         "m": p.m,
         "n": p.n,
@@ -156,14 +146,12 @@ def _plan(
         "tiles": tiles,
         "a_m": p.a_m,
         "a_k": p.a_k,
+        "b_k": p.b_k,
         "b_n": p.b_n,
         "out_m": p.out_m,
-        "k_shape": p.k_shape,
-        "b_k": p.b_k,
         "batch": p.batch,
         "a_batch": p.a_batch,
         "b_batch": p.b_batch,
-        "bias_batch": p.bias_batch or (0,) * len(p.batch),
         "out_batch": p.out_batch,
     }
     least = 1 if device.profile.warp_size == 1 or tile.outer else 16
@@ -171,8 +159,6 @@ def _plan(
     bn = min(tile.bn, max(8, power_of_two(p.n - columns[0])))
     m_tail, n_tail = rows[2] and (p.m - rows[0]) % bm != 0, columns[2] and (p.n - columns[0]) % bn != 0
     constants: dict[str, Constant] = {"BM": bm, "BN": bn, "CHUNK_SIZE": CHUNK, "B_UNIT": p.b_n == 1}
-    if bias is None:
-        constants["bias"] = None
     if tile.outer:
         constants |= {"TYPE": compute, "UNROLL": tile.bk, "WHOLE": not (m_tail or n_tail)}
     else:
@@ -185,7 +171,6 @@ def _plan(
             "K_TAIL": rest % tile.bk != 0,
             "CHUNKS": p.k >= CHUNK,
             "REST": rest != 0,
-            "BIAS": bias is not None,
         }
     kernel = matmul_outer_kernel if tile.outer else matmul_kernel
     options = Options(num_warps=tile.num_warps)
@@ -222,9 +207,9 @@ def product_of(
         # One right operand for the whole batch: the batch is more rows, where rows follow each other evenly.
         sizes, (steps, _) = merge_dims([*lead, m], [[*a_lead, a_m], [*out_lead, n]])
         if len(sizes) == 1:
-            return Product(sizes[0], n, (k,), (1,), (0,), (0,), (0,), steps[0], a_k, (b_k,), b_n, n), shape
+            return Product(sizes[0], n, k, (1,), (0,), (0,), (0,), steps[0], a_k, b_k, b_n, n), shape
     batch, (a_batch, b_batch, out_batch) = merge_dims(lead, [a_lead, b_lead, out_lead], function=function)
-    return Product(m, n, (k,), batch, a_batch, b_batch, out_batch, a_m, a_k, (b_k,), b_n, n), shape
+    return Product(m, n, k, batch, a_batch, b_batch, out_batch, a_m, a_k, b_k, b_n, n), shape
 
 
 def compute_dtype(dtype: DType) -> DType:
@@ -235,19 +220,17 @@ def compute_dtype(dtype: DType) -> DType:
 
 
 @lru_cache(maxsize=4096)
-def plans_of(
-    name: str, product: Product, types: Types, bias: DType | None, device: Device, tile: Tile | None
-) -> tuple[Plan, ...]:
-    """The launches of a product; each takes the addresses of a, b, the bias if there is one, and the result.
+def plans_of(name: str, product: Product, types: Types, device: Device, tile: Tile | None) -> tuple[Plan, ...]:
+    """The launches of a product; each takes the addresses of a, b and the result.
 
     Where a launch is cheap, whole tiles are launched apart from those that need masks.
     """
     profile = device.profile
     if tile is None:
-        tile = tile_for(product, compute_dtype(types[2]), profile, bias is not None)
+        tile = tile_for(product, compute_dtype(types[2]), profile)
     rows = _parts(product.m, tile.bm, profile.warp_size == 1)
     columns = _parts(product.n, tile.bn, profile.warp_size == 1)
-    return tuple(_plan(name, product, types, bias, device, tile, r, c) for r in rows for c in columns)
+    return tuple(_plan(name, product, types, device, tile, r, c) for r in rows for c in columns)
 
 
 def reference(a: "np.ndarray[Any, Any]", b: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
@@ -294,7 +277,7 @@ def product(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
     if out.size and found.k == 0:
         table["copy_into"](out, 0)
     elif out.size:
-        for plan in plans_of("matmul", found, (a.dtype, b.dtype, dtype), None, a.device, tile):
+        for plan in plans_of("matmul", found, (a.dtype, b.dtype, dtype), a.device, tile):
             plan.run(left.ptr, right.ptr, out.ptr)
     if a.ndim == 1 and b.ndim == 1:
         return out.reshape(())

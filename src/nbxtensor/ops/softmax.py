@@ -35,7 +35,7 @@ from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.pointwise import check_out
-from nbxtensor.kernel.rows import GROUP, LANES, Rows, layout, power_of_two, rows_of
+from nbxtensor.kernel.rows import GROUP, LANES, Rows, cached, layout, power_of_two, rows_of
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel, softmax_forward_looped_kernel
 from nbxtensor.tensor.memory import check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, empty
@@ -61,7 +61,7 @@ def _fits(setting: Setting, rows: Rows, profile: Profile) -> bool:
     return 2 * tiles * elements // (setting.num_warps * profile.warp_size) + 48 <= profile.registers_per_thread
 
 
-def candidates(rows: Rows, profile: Profile, log_form: bool = False) -> tuple[Setting, ...]:
+def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     Raises
@@ -77,13 +77,15 @@ def candidates(rows: Rows, profile: Profile, log_form: bool = False) -> tuple[Se
         tried = [guess, replace(guess, looped=True)]
     else:
         tiles = -(-rows.length // LANES)
-        kept = max(1, min(widest, (16_384 if rows.axis == 0 else 4096) // (tile * tiles)))
         if rows.axis == 0:
-            kept = max(kept, min(widest, 8))
-        warps = min(16, max(4, power_of_two(kept * tile * tiles // 1024)))
-        guess = Setting(kept, warps, tiles * kept > 8)
-        tried = [guess, replace(guess, looped=True)]
-        tried += [Setting(k, w, False) for k in (1, 2, 4, 8) if k <= widest for w in (1, 2, 4, 8, 16)]
+            guess = Setting(min(widest, max(8, 16_384 // (tile * tiles))), 16, tiles > 1)
+        else:
+            # 2,048 bytes to a warp at least; where rows are masked, several of them hide what the masks cost.
+            together = 4 if tile <= 1024 and rows.length % tile else 1
+            kept = min(widest, together * max(1, 2048 // (itemsize * tile)))
+            guess = Setting(kept, min(16, max(1, power_of_two(kept * tile * tiles // 1024))), tiles > 8)
+        tried = [guess, replace(guess, looped=True, num_warps=max(4, guess.num_warps))]
+        tried += [Setting(k, w, False) for k in (1, 2, 4, 8, 16, 32) if k <= widest for w in (1, 2, 4, 8, 16)]
     found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile)))
     if not found:
         raise CompileError(
@@ -98,7 +100,7 @@ def candidates(rows: Rows, profile: Profile, log_form: bool = False) -> tuple[Se
 def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, setting: Setting | None) -> Plan:
     rows = rows_of(x.shape, (axis,), (x.strides, out.strides), f"nbx.nn.{name}")
     log_form = name == "log_softmax"
-    setting = candidates(rows, x.device.profile, log_form)[0] if setting is None else setting
+    setting = candidates(rows, x.device.profile, x.dtype.itemsize, log_form)[0] if setting is None else setting
     n = rows.length
     tile = min(LANES, max(4, power_of_two(n)))
     blocks = -(-rows.inner // setting.kept)
@@ -162,9 +164,7 @@ def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting
         return result
     source, target = (x, result) if x.ndim else (x.reshape(1), result.reshape(1))
     key = (name, position, safe, setting, layout(source), target.strides)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _plans[key] = _plan(name, source, target, position, safe, setting)
+    plan = cached(_plans, key, lambda: _plan(name, source, target, position, safe, setting))
     plan.run(source.ptr, target.ptr)
     return result
 
