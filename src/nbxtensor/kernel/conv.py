@@ -7,13 +7,14 @@ only turn an accumulator of -0.0 into +0.0, and the total is +0.0 either way. Ne
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math import cast
-from nbxtensor.kernel.window import inside, line_tile, split_tap
+from nbxtensor.kernel.window import inside, line_tile, split_tap, tap_offset
 
 
 @kernel
 def _conv_step(
-    x, w, acc, at, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, w_channel, w_tap,
-    BK: tl.constexpr, TAPS: tl.constexpr, PAD: tl.constexpr, W_UNIT: tl.constexpr, K_TAIL: tl.constexpr,
+    x, w, acc, at, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, x_phase, w_channel, w_tap,
+    BK: tl.constexpr, TAPS: tl.constexpr, SPLIT: tl.constexpr, PAD: tl.constexpr, W_UNIT: tl.constexpr,
+    K_TAIL: tl.constexpr,
 ):  # fmt: skip
     """Continue the chains of a tile by the BK positions from `at`; positions from `k` on add 0 * 0."""
     i = tl.arange(0, BK)
@@ -24,7 +25,7 @@ def _conv_step(
         w_pointers = w + w_rows[:, None] + (
             channel * w_channel + t0 * w_tap[0] + t1 * w_tap[1] + t2 * w_tap[2]
         )[None, :]  # fmt: skip
-    taps = channel * x_channel + t0 * x_tap[0] + t1 * x_tap[1] + t2 * x_tap[2]
+    taps = channel * x_channel + tap_offset(t0, t1, t2, x_tap, x_phase, SPLIT)
     x_pointers = x + taps[:, None] + columns
     PADDED: tl.constexpr = PAD[0] or PAD[1] or PAD[2]
     if PADDED:
@@ -53,60 +54,58 @@ def _conv_step(
 
 @kernel
 def conv_kernel(
-    x, w, bias, out, m, k, row_tiles, column_tiles, positions, x_origin, x_group, x_batch, x_channel, x_place, x_tap,
-    w_row, w_channel, w_tap, bias_step, out_batch, sizes, places, stride, dilation, before,
-    FLAT: tl.constexpr, TAPS: tl.constexpr, PAD: tl.constexpr, X_UNIT: tl.constexpr, W_UNIT: tl.constexpr,
+    x, w, bias, out, m, k, row_tiles, column_tiles, positions, x_group, x_origin, x_batch, x_channel, x_place, x_tap,
+    x_phase, w_row, w_channel, w_tap, bias_step, out_batch, pitch, sizes, places, stride, dilation, before,
+    PLANE: tl.constexpr, TAPS: tl.constexpr, SPLIT: tl.constexpr, PAD: tl.constexpr, W_UNIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNK: tl.constexpr, K_TAIL: tl.constexpr,
     M_TAIL: tl.constexpr, N_TAIL: tl.constexpr,
 ):  # fmt: skip
     """One tile of output channels (rows, of one group) by positions (columns).
 
-    FLAT: columns run through the positions of all images (`positions` of them); else through one row of one image.
-    M_TAIL, N_TAIL: there are fewer rows or columns than the tile has.
+    PLANE 0: columns are `positions` places of all images. PLANE 1, 2: columns are elements of one image, `positions` of
+    them, that lie one after the other in memory in lines of `pitch`; of those that are no places (2: there are some)
+    the results are dropped. M_TAIL, N_TAIL: there are fewer rows or columns than the tile has.
     """
     program = tl.program_id(0).to(tl.int64)
+    tiles = (positions + (BN - 1)) // BN
     tile = program % column_tiles
     program = program // column_tiles
     group = program // row_tiles
     row = program % row_tiles * BM
     image = places[0] * places[1] * places[2]
-    if FLAT:
-        first = tile * BN
-        if not N_TAIL:
-            first = tl.minimum(first, positions - BN)
-        q = (first + tl.arange(0, BN))[None, :]
-        stored = q < positions
-        if N_TAIL:
-            q = tl.minimum(q, positions - 1)
+    x += group * x_group + x_origin
+    if PLANE > 0:
+        index = tile // tiles
+        tile = tile - index * tiles
+    first = tile * BN
+    if not N_TAIL:
+        first = tl.minimum(first, positions - BN)
+    q = (first + tl.arange(0, BN))[None, :]
+    stored = q < positions
+    if N_TAIL:
+        q = tl.minimum(q, positions - 1)
+    if PLANE > 0:
+        x += index * x_batch
+        columns = q
+        out_columns = index * out_batch + q
+        if PLANE == 2:
+            rest = q // pitch[2]
+            p2 = q - rest * pitch[2]
+            p0 = rest // pitch[1]
+            p1 = rest - p0 * pitch[1]
+            stored = stored & (p2 < places[2]) & (p1 < places[1])
+            out_columns = index * out_batch + ((p0 * places[1] + p1) * places[2] + p2)
+        start = (q, q, q)
+    else:
         rest = q // places[2]
         p2 = q - rest * places[2]
         above = rest // places[1]
         p1 = rest - above * places[1]
         index = above // places[0]
         p0 = above - index * places[0]
+        columns = index * x_batch + p0 * x_place[0] + p1 * x_place[1] + p2 * x_place[2]
         out_columns = index * (out_batch - image) + q
-    else:
-        blocks = (places[2] + (BN - 1)) // BN
-        first = tile % blocks * BN
-        if not N_TAIL:
-            first = tl.minimum(first, places[2] - BN)
-        line = tile // blocks
-        above = line // places[1]
-        p1 = line - above * places[1]
-        index = above // places[0]
-        p0 = above - index * places[0]
-        p2 = (first + tl.arange(0, BN))[None, :]
-        stored = p2 < places[2]
-        out_columns = (index * (out_batch - image) + line * places[2]) + p2
-        if N_TAIL:
-            p2 = tl.minimum(p2, places[2] - 1)
-    x += group * x_group + x_origin
-    columns = index * x_batch + p0 * x_place[0] + p1 * x_place[1]
-    if X_UNIT:
-        columns = columns + p2
-    else:
-        columns = columns + p2 * x_place[2]
-    start = (p0 * stride[0] - before[0], p1 * stride[1] - before[1], p2 * stride[2] - before[2])
+        start = (p0 * stride[0] - before[0], p1 * stride[1] - before[1], p2 * stride[2] - before[2])
 
     if not M_TAIL:
         row = tl.minimum(row, m - BM)
@@ -123,25 +122,25 @@ def conv_kernel(
         whole = begin + (end - begin) // BK * BK
         for at in range(begin, whole, BK):
             acc = _conv_step(
-                x, w, acc, at, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, w_channel, w_tap,
-                BK, TAPS, PAD, W_UNIT, False,
+                x, w, acc, at, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, x_phase, w_channel, w_tap,
+                BK, TAPS, SPLIT, PAD, W_UNIT, False,
             )  # fmt: skip
         if K_TAIL:  # noqa: SIM102 - a constant, the inner one is not
             if whole < end:
                 acc = _conv_step(
-                    x, w, acc, whole, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, w_channel, w_tap,
-                    BK, TAPS, PAD, W_UNIT, True,
+                    x, w, acc, whole, k, w_rows, columns, start, sizes, dilation, x_channel, x_tap, x_phase, w_channel,
+                    w_tap, BK, TAPS, SPLIT, PAD, W_UNIT, True,
                 )  # fmt: skip
         total += acc
     if bias is not None:
         total += tl.load(bias + (group * m + bounded) * bias_step).to(tl.float32)[:, None]
     pointers = out + ((group * m + rows) * image)[:, None] + out_columns
     value = cast(total, out.dtype.element_ty)
-    if M_TAIL and N_TAIL:
+    if M_TAIL and (N_TAIL or PLANE == 2):
         tl.store(pointers, value, mask=(rows < m)[:, None] & stored)
     elif M_TAIL:
         tl.store(pointers, value, mask=(rows < m)[:, None])
-    elif N_TAIL:
+    elif N_TAIL or PLANE == 2:
         tl.store(pointers, value, mask=stored)
     else:
         tl.store(pointers, value)
@@ -149,12 +148,13 @@ def conv_kernel(
 
 @kernel
 def _direct_step(
-    x, w, acc, at, at_x, at_w, start, sizes, dilation, walk, TAPS: tl.constexpr, PAD: tl.constexpr, TYPE: tl.constexpr
-):
+    x, w, acc, at, at_x, start, sizes, dilation, walk,
+    TAPS: tl.constexpr, SPLIT: tl.constexpr, PAD: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
     """Continue the chains of a tile by position `at`."""
     channel, t0, t1, t2 = split_tap(at, TAPS)
-    taps = channel * walk[0] + t0 * walk[1][0] + t1 * walk[1][1] + t2 * walk[1][2]
-    factors = w + at_w + (channel * walk[2] + t0 * walk[3][0] + t1 * walk[3][1] + t2 * walk[3][2])
+    taps = channel * walk[0] + tap_offset(t0, t1, t2, walk[1], walk[2], SPLIT)
+    factors = w + (channel * walk[3] + t0 * walk[4][0] + t1 * walk[4][1] + t2 * walk[4][2])
     pointers = x + taps + at_x
     if PAD[0] or PAD[1] or PAD[2]:
         at0 = t0 * dilation[0] + start[0]
@@ -169,47 +169,43 @@ def _direct_step(
 
 @kernel
 def conv_direct_kernel(
-    x, w, bias, out, m, k, channels, lines, x_origin, x_group, x_batch, x_channel, x_place, x_tap,
+    x, w, bias, out, m, k, channels, rows, x_group, x_origin, x_batch, x_channel, x_place, x_tap, x_phase,
     w_row, w_channel, w_tap, bias_step, sizes, places, stride, dilation, before,
-    TYPE: tl.constexpr, TAPS: tl.constexpr, PAD: tl.constexpr, X_UNIT: tl.constexpr, UNROLL: tl.constexpr,
-    BR: tl.constexpr, BC: tl.constexpr, CHUNK: tl.constexpr, R_TAIL: tl.constexpr, C_TAIL: tl.constexpr,
+    TYPE: tl.constexpr, TAPS: tl.constexpr, SPLIT: tl.constexpr, PAD: tl.constexpr, X_UNIT: tl.constexpr,
+    UNROLL: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, CHUNK: tl.constexpr, R_TAIL: tl.constexpr,
+    C_TAIL: tl.constexpr, OVERRUN: tl.constexpr, DEEP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of lines (image, output channel, all axes but the last) by places on the last axis, element by element.
+    """A tile of one output channel of one image, element by element; see `line_tile`.
 
     UNROLL: length of the chain where it is one chunk, written out; else 0.
     """
-    r, p2, pointers, stored = line_tile(out, lines, places, BR, BC, R_TAIL, C_TAIL)
-    rest = r // places[1]
-    p1 = r - rest * places[1]
-    above = rest // places[0]
-    p0 = rest - above * places[0]
-    index = above // channels
-    channel = above - index * channels
-    x += x_origin
-    at_x = channel // m * x_group + index * x_batch + p0 * x_place[0] + p1 * x_place[1]
+    image, p0, p1, p2, offsets, stored = line_tile(rows, places, BR, BC, R_TAIL, C_TAIL, OVERRUN, DEEP)
+    channel = image % channels
+    x += x_origin + image // channels * x_batch + channel // m * x_group
+    w += channel * w_row
+    at_x = p0 * x_place[0] + p1 * x_place[1]
     if X_UNIT:
         at_x = at_x + p2
     else:
         at_x = at_x + p2 * x_place[2]
-    at_w = channel * w_row
     start = (p0 * stride[0] - before[0], p1 * stride[1] - before[1], p2 * stride[2] - before[2])
-    walk = (x_channel, x_tap, w_channel, w_tap)
+    walk = (x_channel, x_tap, x_phase, w_channel, w_tap)
     total = tl.zeros((BR, BC), TYPE)
     if UNROLL:
         acc = total
         for at in tl.static_range(UNROLL):
-            acc = _direct_step(x, w, acc, at, at_x, at_w, start, sizes, dilation, walk, TAPS, PAD, TYPE)
+            acc = _direct_step(x, w, acc, at, at_x, start, sizes, dilation, walk, TAPS, SPLIT, PAD, TYPE)
         total += acc
     else:
         for begin in range(0, k, CHUNK):
             acc = tl.zeros((BR, BC), TYPE)
             for at in range(begin, tl.minimum(begin + CHUNK, k)):
-                acc = _direct_step(x, w, acc, at, at_x, at_w, start, sizes, dilation, walk, TAPS, PAD, TYPE)
+                acc = _direct_step(x, w, acc, at, at_x, start, sizes, dilation, walk, TAPS, SPLIT, PAD, TYPE)
             total += acc
     if bias is not None:
         total += cast(tl.load(bias + channel * bias_step), TYPE)
     value = cast(total, out.dtype.element_ty)
     if R_TAIL or C_TAIL:
-        tl.store(pointers, value, mask=stored)
+        tl.store(out + offsets, value, mask=stored)
     else:
-        tl.store(pointers, value)
+        tl.store(out + offsets, value)

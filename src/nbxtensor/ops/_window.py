@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from nbxtensor.base.errors import ArgumentError, ShapeError
 from nbxtensor.base.shapes import as_ints
-from nbxtensor.device.protocol import Profile
 
 Sizes = int | Sequence[int]
 Padding = int | Sequence[int | Sequence[int]]
@@ -87,53 +86,3 @@ def window_of(taps: tuple[int, ...], stride: Sizes, padding: Padding, dilation: 
         before,
         after,
     )
-
-
-def three_axes(
-    sizes: tuple[int, ...], places: tuple[int, ...], window: Window, x: tuple[int, ...], w: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...], Window, tuple[int, ...], tuple[int, ...]]:
-    """Spatial axes brought to three: axes of one tap and one place go, axes that only pass through become one."""
-    axes: list[tuple[int, ...]] = []
-    for axis in zip(
-        sizes, places, window.taps, window.stride, window.dilation, window.before, window.after, x, w, strict=True
-    ):
-        size, place, taps, stride, _, before, after, step, _ = axis
-        if size == place == taps == 1 and before == after == 0:
-            continue
-        through = taps == stride == 1 and before == after == 0
-        if through and axes:
-            above = axes[-1]
-            if above[2:4] == (1, 1) and above[5:7] == (0, 0) and above[7] == step * size:
-                axes[-1] = (above[0] * size, above[1] * place, *axis[2:])
-                continue
-        axes.append(axis)
-    axes = [(1, 1, 1, 1, 1, 0, 0, 0, 0)] * (3 - len(axes)) + axes
-    a, b, t, s, d, before, after, x, w = (tuple(column) for column in zip(*axes, strict=True))
-    return a, b, Window(t, s, d, before, after), x, w
-
-
-def padded_axes(sizes: Sequence[int], places: Sequence[int], window: Window) -> tuple[int, int, int]:
-    """For each of three axes, whether some tap lies outside of the input."""
-    ends = zip(places, window.stride, window.reach, sizes, window.before, strict=True)
-    a, b, c = (int(before > 0 or (p - 1) * s + reach > n + before) for p, s, reach, n, before in ends)
-    return a, b, c
-
-
-@dataclass(frozen=True, slots=True)
-class LineTile:
-    """Lines and places that one program computes, and its warps."""
-
-    lines: int
-    places: int
-    num_warps: int
-
-
-def line_tile_for(lines: int, places: int, profile: Profile) -> LineTile:
-    """A tile of about a thousand elements."""
-    wide = min(floor_power(places), 1024)
-    return LineTile(min(floor_power(lines), 1024 // wide), wide, 1 if profile.warp_size == 1 else 4)
-
-
-def floor_power(n: int) -> int:
-    """The largest power of two that is at most `n`."""
-    return 1 << (n.bit_length() - 1)

@@ -20,193 +20,24 @@ Guarantee
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nbxtensor.base.dtypes import DType, float32, float64
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from nbxtensor.base.promotion import result_type
-from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.conv import conv_direct_kernel, conv_kernel
 from nbxtensor.kernel.declare import operator
-from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.window import lay_out_kernel
 from nbxtensor.ops._categories import check_tensor
+from nbxtensor.ops._conv_launches import Problem, Tile, launches_of
 from nbxtensor.ops._samples import Array
-from nbxtensor.ops._window import (
-    LineTile,
-    Padding,
-    Sizes,
-    Window,
-    floor_power,
-    line_tile_for,
-    padded_axes,
-    per_axis,
-    three_axes,
-    window_of,
-)
+from nbxtensor.ops._walk import LineTile, walk_over
+from nbxtensor.ops._window import Padding, Sizes, Window, per_axis, window_of
 from nbxtensor.tensor.tensor import Tensor, empty
 
-CHUNK = 512
-UNROLLED = 64  # longest chain that is written out
 NAME = "nbx.nn.conv"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Sizes and strides of a convolution over three spatial axes."""
-
-    batch: int
-    groups: int
-    m: int  # output channels of a group
-    channels: int  # input channels of a group
-    sizes: tuple[int, ...]
-    places: tuple[int, ...]
-    window: Window
-    x: tuple[int, ...]  # strides of batch, channel, spatial axes
-    w: tuple[int, ...]
-    bias: int  # stride
-
-    @property
-    def k(self) -> int:
-        """Products in one output element."""
-        return self.channels * prod(self.window.taps)
-
-    @property
-    def positions(self) -> int:
-        """Places in all images."""
-        return self.batch * prod(self.places)
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How the tiled kernel runs. `flat`: columns run through all positions, else through a row of one image."""
-
-    bm: int
-    bn: int
-    bk: int
-    flat: bool
-    num_warps: int
-
-
-def _least_waste(size: int, blocks: tuple[int, ...]) -> int:
-    """The block (of several, best first) that computes the fewest elements of an axis of `size` needlessly."""
-    fitting = [b for b in blocks if b <= size] or [floor_power(size)]
-    return min(fitting, key=lambda b: -(-size // b) * (b + 4))
-
-
-def settings_for(p: Problem, dtype: DType, profile: Profile) -> Tile | LineTile:
-    """Kernel and tile of a convolution. BK divides a chunk."""
-    serial = profile.warp_size == 1
-    if dtype is float64 or p.m < (4 if serial else 8):
-        lines = p.batch * p.groups * p.m * p.places[0] * p.places[1]
-        return line_tile_for(lines, p.places[2], profile)
-    limit = 256 if serial else 32
-    bk = 16
-    while bk < limit and p.k % (2 * bk) == 0:
-        bk *= 2
-    if p.k % bk:
-        bk = 16 if p.k < 64 else 32
-    if not serial:
-        bm = 64 if p.m >= 64 else 32 if p.m >= 32 else 16
-        bn = 64 if p.positions >= 64 else 32 if p.positions >= 32 else 16
-        return Tile(bm, bn, bk, True, 4)
-    bm = _least_waste(p.m, (64, 32, 16))
-    if p.places[2] >= 16:
-        return Tile(bm, _least_waste(p.places[2], (64, 32, 16)), bk, False, 1)
-    return Tile(bm, _least_waste(p.positions, (64, 32, 16)), bk, True, 1)
-
-
-@lru_cache(maxsize=4096)
-def _plan_of(p: Problem, types: tuple[DType | None, ...], device: Device, settings: Tile | LineTile | None) -> Plan:
-    """The launch of a convolution; `types` of x, w, bias (or None) and the result."""
-    if settings is None:
-        settings = settings_for(p, types[3] or float32, device.profile)
-    window, (x_batch, x_channel, *x_steps), (w_row, w_channel, *w_steps) = p.window, p.x, p.w
-    pointers: dict[str, Argument] = {
-        name: Pointer(t) for name, t in zip(("x", "w", "bias", "out"), types, strict=True) if t is not None
-    }
-    x_place = tuple(step * s for step, s in zip(x_steps, window.stride, strict=True))
-    common: dict[str, Argument] = {
-        "x_origin": -sum(step * b for step, b in zip(x_steps, window.before, strict=True)),
-        "x_group": p.channels * x_channel,
-        "x_batch": x_batch,
-        "x_channel": x_channel,
-        "x_place": x_place,
-        "x_tap": tuple(step * d for step, d in zip(x_steps, window.dilation, strict=True)),
-        "w_row": w_row,
-        "w_channel": w_channel,
-        "w_tap": tuple(w_steps),
-        "bias_step": p.bias,
-    }
-    spatial: dict[str, Argument] = {
-        "sizes": p.sizes,
-        "places": p.places,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "before": window.before,
-    }
-    constants: dict[str, Constant] = {
-        "TAPS": window.taps,
-        "PAD": padded_axes(p.sizes, p.places, window),
-        "X_UNIT": x_place[2] == 1,
-        "CHUNK": CHUNK,
-    }
-    if types[2] is None:
-        constants["bias"] = None
-    outputs = p.groups * p.m
-    if isinstance(settings, LineTile):
-        lines = p.batch * outputs * p.places[0] * p.places[1]
-        constants |= {
-            "TYPE": float64 if types[3] is float64 else float32,
-            "UNROLL": p.k if p.k <= UNROLLED else 0,
-            "BR": settings.lines,
-            "BC": settings.places,
-            "R_TAIL": lines < settings.lines,
-            "C_TAIL": p.places[2] < settings.places,
-        }
-        arguments = {**pointers, "m": p.m, "k": p.k, "channels": outputs, "lines": lines, **common, **spatial}
-        grid = (-(-lines // settings.lines) * -(-p.places[2] // settings.places), 1, 1)
-        kernel = conv_direct_kernel
-    else:
-        row_tiles = -(-p.m // settings.bm)
-        if settings.flat:
-            columns, column_tiles = p.positions, -(-p.positions // settings.bn)
-        else:
-            columns = p.places[2]
-            column_tiles = p.batch * p.places[0] * p.places[1] * -(-columns // settings.bn)
-        taps = prod(window.taps)
-        natural = [taps, *(prod(window.taps[d + 1 :]) for d in range(3))]
-        dense = all(s == n for s, n, size in zip(p.w[1:], natural, (p.channels, *window.taps), strict=True) if size > 1)
-        constants |= {
-            "FLAT": settings.flat,
-            "W_UNIT": dense,
-            "BM": settings.bm,
-            "BN": settings.bn,
-            "BK": settings.bk,
-            "K_TAIL": p.k % CHUNK % settings.bk != 0,
-            "M_TAIL": p.m < settings.bm,
-            "N_TAIL": columns < settings.bn,
-        }
-        arguments = {
-            **pointers,
-            "m": p.m,
-            "k": p.k,
-            "row_tiles": row_tiles,
-            "column_tiles": column_tiles,
-            "positions": p.positions,
-            **common,
-            "out_batch": outputs * prod(p.places),
-            **spatial,
-        }
-        grid = (column_tiles * row_tiles * p.groups, 1, 1)
-        kernel = conv_kernel
-    options = Options(num_warps=settings.num_warps)
-    return Plan("conv", kernel, device, grid, arguments, constants, options, p.positions * outputs * p.k // 8)
 
 
 def _checked(
@@ -296,7 +127,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield normal(3, 33, 6, 7), normal(17, 33, 1, 1), normal(17)
 
 
-@operator("conv", kernels=(conv_kernel, conv_direct_kernel), reference=conv_reference, samples=samples)
+@operator("conv", kernels=(conv_kernel, conv_direct_kernel, lay_out_kernel), reference=conv_reference, samples=samples)
 def conv(
     x: Tensor,
     w: Tensor,
@@ -370,20 +201,15 @@ def _conv(
     out = empty((x.shape[0], w.shape[0], *places), dtype, x.device)
     if out.size == 0:
         return out
-    sizes, spots, window, x_steps, w_steps = three_axes(x.shape[2:], places, window, x.strides[2:], w.strides[2:])
+    walk, taps = walk_over(x.shape, x.strides, places, window, w.strides[2:])
     problem = Problem(
-        batch=x.shape[0],
+        walk=walk,
         groups=groups,
         m=w.shape[0] // groups,
         channels=w.shape[1],
-        sizes=sizes,
-        places=spots,
-        window=window,
-        x=(*x.strides[:2], *x_steps),
-        w=(*w.strides[:2], *w_steps),
+        w=(*w.strides[:2], *taps),
         bias=0 if bias is None else bias.strides[0],
+        types=(x.dtype, w.dtype, None if bias is None else bias.dtype, dtype),
     )
-    types = (x.dtype, w.dtype, None if bias is None else bias.dtype, dtype)
-    plan = _plan_of(problem, types, x.device, settings)
-    plan.run(x.ptr, w.ptr, *([] if bias is None else [bias.ptr]), out.ptr)
+    launches_of(problem, x.device, settings).run(x, w.ptr, *([] if bias is None else [bias.ptr]), out.ptr)
     return out

@@ -35,9 +35,11 @@ from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.pool import pool_kernel
 from nbxtensor.kernel.reduce import reduce_kernel
+from nbxtensor.kernel.window import lay_out_kernel
 from nbxtensor.ops._categories import check_dtype, check_tensor, compute_type
 from nbxtensor.ops._samples import Array
-from nbxtensor.ops._window import Padding, Sizes, Window, line_tile_for, padded_axes, per_axis, three_axes, window_of
+from nbxtensor.ops._walk import LaidOut, Launches, Walk, in_place, laid_out, line_tile_for, walk_over, wants_copy
+from nbxtensor.ops._window import Padding, Sizes, Window, per_axis, window_of
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
@@ -45,62 +47,48 @@ UNROLLED = 64  # largest window that is written out
 
 
 @lru_cache(maxsize=4096)
-def _plan_of(
-    name: str,
-    mean: bool,
-    sizes: tuple[int, ...],
-    places: tuple[int, ...],
-    window: Window,
-    strides: tuple[int, ...],
-    batch: int,
-    channels: int,
-    counted: bool,
-    dtype: DType,
-    device: Device,
-) -> Plan:
-    """The launch of a pool over three spatial axes; `counted`: padding counts in a mean."""
-    x_batch, x_channel, *steps = strides
-    lines = batch * channels * places[0] * places[1]
-    tile = line_tile_for(lines, places[2], device.profile)
-    x_place = tuple(step * s for step, s in zip(steps, window.stride, strict=True))
-    pad = padded_axes(sizes, places, window)
-    outside = ((-b, n + a) for b, n, a in zip(window.before, sizes, window.after, strict=True))
-    low, high = zip(*(outside if counted else ((0, n) for n in sizes)), strict=True)
+def _launches_of(name: str, walk: Walk, counted: bool, dtype: DType, device: Device) -> Launches:
+    """The launches of a pool; `counted`: padding counts in a mean."""
+    mean = name == "avg_pool"
+    lowest = float("-inf") if dtype.minimum is None else dtype.minimum
+    layout: LaidOut | None = None
+    reading = in_place(walk)
+    partial, copied = any(reading.pad), wants_copy(walk, device.profile)
+    if copied:
+        layout = laid_out(name, walk, dtype, device, None if mean else lowest)
+        reading = layout.reading
+    window = walk.window
+    tile = line_tile_for(walk, copied, device.profile)
+    outside = ((-b, n + a) for b, n, a in zip(window.before, walk.sizes, window.after, strict=True))
+    low, high = zip(*(outside if counted else ((0, n) for n in walk.sizes)), strict=True)
     arguments: dict[str, Argument] = {
         "x": Pointer(dtype),
         "out": Pointer(dtype),
-        "lines": lines,
-        "channels": channels,
-        "x_origin": -sum(step * b for step, b in zip(steps, window.before, strict=True)),
-        "x_batch": x_batch,
-        "x_channel": x_channel,
-        "x_place": x_place,
-        "x_tap": tuple(step * d for step, d in zip(steps, window.dilation, strict=True)),
-        "sizes": sizes,
-        "places": places,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "before": window.before,
+        "rows": walk.places[0] * walk.places[1],
+        "channels": walk.channels,
+        **reading.arguments,
+        **walk.geometry,
         "low": low,
         "high": high,
     }
     taps = prod(window.taps)
     constants: dict[str, Constant] = {
         "MEAN": mean,
-        "LOWEST": float("-inf") if dtype.minimum is None else dtype.minimum,
+        "LOWEST": lowest,
         "TYPE": compute_type(dtype),
         "TAPS": window.taps,
-        "PAD": pad,
-        "X_UNIT": x_place[2] == 1,
+        "SPLIT": reading.split,
+        "PAD": reading.pad,
+        "PARTIAL": partial,
+        "X_UNIT": reading.place[2] == 1,
         "UNROLL": taps <= UNROLLED,
-        "BR": tile.lines,
-        "BC": tile.places,
-        "R_TAIL": lines < tile.lines,
-        "C_TAIL": places[2] < tile.places,
+        **tile.constants(walk, copied),
     }
-    grid = (-(-lines // tile.lines) * -(-places[2] // tile.places), 1, 1)
+    images = walk.batch * walk.channels
+    grid = tile.grid(walk, images)
     options = Options(num_warps=tile.num_warps)
-    return Plan(name, pool_kernel, device, grid, arguments, constants, options, lines * places[2] * taps)
+    work = images * prod(walk.places) * taps
+    return Launches(layout, Plan(name, pool_kernel, device, grid, arguments, constants, options, work))
 
 
 def _pool(
@@ -130,12 +118,8 @@ def _pool(
     places = window.places(x.shape[2:], function, ceil_mode)
     out = empty((*x.shape[:2], *places), x.dtype, x.device)
     if out.size:
-        sizes, spots, window, steps, _ = three_axes(x.shape[2:], places, window, x.strides[2:], x.strides[2:])
-        strides = (*x.strides[:2], *steps)
-        batch, channels = x.shape[:2]
-        mean = name == "avg_pool"
-        key = (name, mean, sizes, spots, window, strides, batch, channels, counted, x.dtype, x.device)
-        _plan_of(*key).run(x.ptr, out.ptr)
+        walk, _ = walk_over(x.shape, x.strides, places, window)
+        _launches_of(name, walk, counted, x.dtype, x.device).run(x, out.ptr)
     return out
 
 
@@ -205,7 +189,7 @@ def avg_pool_samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     return _samples(rng, (True, False), (False, True), ())
 
 
-@operator("max_pool", kernels=(pool_kernel,), reference=max_pool_reference, samples=max_pool_samples)
+@operator("max_pool", kernels=(pool_kernel, lay_out_kernel), reference=max_pool_reference, samples=max_pool_samples)
 def max_pool(
     x: Tensor,
     /,
@@ -253,7 +237,7 @@ def max_pool(
     return _pool("max_pool", x, kernel, stride, padding, dilation, ceil_mode, False, numbers)
 
 
-@operator("avg_pool", kernels=(pool_kernel,), reference=avg_pool_reference, samples=avg_pool_samples)
+@operator("avg_pool", kernels=(pool_kernel, lay_out_kernel), reference=avg_pool_reference, samples=avg_pool_samples)
 def avg_pool(
     x: Tensor,
     /,
