@@ -1,7 +1,8 @@
 """sigmoid, silu, softplus and gelu with tanh, of fp32.
 
-All rest on exp(z) = 2^n * (1 + e). The logistic functions are u / (u + s * (1 + e)) with powers of two u = 2^-(n / 2)
-and s = 2^(n - n / 2) where n > 0, and u = 1 elsewhere: nothing overflows, and subnormal results are rounded once.
+All rest on exp(z) = 2^n * (1 + e). The logistic functions are 1 / D or x / D with D = 1 + 2^n * (1 + e), kept as
+2^-48 * D, which neither overflows nor falls among the subnormals. D itself is never rounded where it counts: a quotient
+from an approximate reciprocal is corrected by what 1 or x leave over, and there the terms of D enter one by one.
 """
 
 from nbxtensor.compiler.source import kernel, tl
@@ -15,78 +16,85 @@ from nbxtensor.kernel.math_exp import (
     clamp_low,
     exp_split,
     exp_tail,
-    minus_reciprocal,
     power_halves,
 )
 
-# -2 * sqrt(2 / pi), and that times 0.044715, in two parts each.
-GELU_A = -1.5957692
-GELU_A_LO = 4.534068e-08
-GELU_B = -0.071354814
-GELU_B_LO = -2.3988325e-09
+UNIT = 3.552713678800501e-15  # 2^-48
+MINUS_UNIT = -3.552713678800501e-15
+# gelu with tanh is x / (1 + 2^z), z = (1 + delta) * x * (A + B * x^2). A has 20 bits and delta is such that the float B
+# holds the ratio of the true factors to 36 bits.
+GELU_A = -2.3019638
+GELU_B = -0.10293231
+GELU_DELTA = 0.00010615547  # delta / (1 + delta)
 
 
 @kernel
-def _logistic(t, r):
-    """From a reduced exponent z <= 113: -u, d = u + s * (1 + e), and what the rounding of d left out."""
-    e = exp_tail(r)
-    bits = t.to(tl.int32, bitcast=True)
-    half = tl.maximum(bits, 0x4B400000) >> 1
-    s = (((bits - half) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
-    minus_u = (-1082130432 - (half << 23)).to(tl.float32, bitcast=True)
-    both = s - minus_u
-    d = tl.fma(s, e, both)
-    return minus_u, d, tl.fma(s, e, both - d) + ((s - both) - minus_u)
+def _unit_power(t):
+    """2^(n - 48) for the n in the low bits of t (-78 <= n <= 175)."""
+    return ((t.to(tl.int32, bitcast=True) << 23) + 0x27800000).to(tl.float32, bitcast=True)
 
 
 @kernel
-def _ratio(minus_top, inverse, d, rest):
-    """-minus_top / (d + rest), given -1 / d within 1 ULP. The signs are such that a zero keeps its own."""
-    q = minus_top * inverse
-    lost = tl.fma(q, rest, tl.fma(q, d, minus_top))
-    return tl.fma(lost, inverse, q)
+def _minus_inverse(d):
+    """-1 / d for 2^-126 <= d < 2^126 within 2^-12.9, never beyond it; NaN passes."""
+    r = (-17625088 - d.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    e = tl.fma(d, r, 1.0)
+    return tl.fma(r, tl.fma(e, e, e), r)
 
 
 @kernel
 def sigmoid(x):
-    """1 / (1 + exp(-x)) of fp32. At most 0.97 ULP."""
-    t, r = exp_split(clamp_low(clamp_high(negate(x), 105.0), -87.0))
-    minus_u, d, rest = _logistic(t, r)
-    return _ratio(minus_u, tl.div_rn(-1.0, d), d, rest)
+    """1 / (1 + exp(-x)) of fp32. At most 1.44 ULP."""
+    t, r = exp_split(negate(clamp_high(clamp_low(x, -105.0), 54.0)))
+    e = exp_tail(r)
+    s = _unit_power(t)
+    both = s + UNIT
+    r = _minus_inverse(tl.fma(s, e, both))
+    return tl.fma(r, tl.fma(r * s, e, tl.fma(r, both, 1.0)), r) * MINUS_UNIT
 
 
 @kernel
 def silu(x):
-    """x * sigmoid(x) of fp32; silu(-inf) is -0.0, the limit. At most 1.15 ULP."""
+    """x * sigmoid(x) of fp32; silu(-inf) is -0.0, the limit. At most 1.64 ULP."""
     low = clamp_low(x, -110.0)
     t, r = exp_split(negate(low))
-    minus_u, d, rest = _logistic(t, r)
-    return tl.where(x > 30.0, x, _ratio(low * minus_u, tl.div_rn(-1.0, d), d, rest))
+    e = exp_tail(r)
+    s = _unit_power(t)
+    both = s + UNIT
+    r = _minus_inverse(tl.fma(s, e, both))
+    q = low * r
+    # The signs are such that a zero keeps its own.
+    lost = tl.fma(q * s, e, tl.fma(q, both, low))
+    return tl.where(x > 30.0, x, tl.fma(lost, r, q) * MINUS_UNIT)
 
 
 @kernel
 def gelu_tanh(x):
-    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 of fp32, that is x / (1 + exp(z)).
+    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 of fp32, that is x / (1 + 2^z).
 
-    z = x * (A + B * x^2) is kept in two parts, its constants too, so that the negative tail is accurate.
-    At most 1.13 ULP.
+    z is kept in two parts, its constants too, so that the negative tail is accurate. At most 1.6 ULP.
     """
     low = clamp_low(x, -11.0)
     square = low * low
-    cubic = square * GELU_B
-    p = cubic + GELU_A
-    part = p - GELU_A
-    rest = (GELU_A - (p - part)) + (cubic - part)
-    rest = tl.fma(square, GELU_B, negate(cubic)) + rest
-    rest = tl.fma(square, GELU_B_LO, rest + GELU_A_LO)
+    p = tl.fma(square, GELU_B, GELU_A)
+    rest = tl.fma(square, GELU_B, GELU_A - p)
     rest = tl.fma(tl.fma(low, low, negate(square)), GELU_B, rest)
-    z = low * p
-    rest = tl.fma(low, rest, tl.fma(low, p, negate(z)))
-    t = tl.fma(z, LOG2E, ROUND)
+    t = tl.fma(low, p, ROUND)
     n = t - ROUND
-    r = tl.fma(n, MINUS_LN2_HI, z) + tl.fma(n, MINUS_LN2_LO, rest)
-    minus_u, d, rest = _logistic(t, r)
-    return tl.where(x > 8.0, x, _ratio(low * minus_u, minus_reciprocal(d), d, rest))
+    f = tl.fma(low, p, negate(n)) + tl.fma(n, GELU_DELTA, low * rest)
+    # 2^((1 + delta) * f) - 1
+    q = tl.fma(f, 0.00015495213, 0.001340758)
+    q = tl.fma(q, f, 0.009622049)
+    q = tl.fma(q, f, 0.055520963)
+    q = tl.fma(q, f, 0.24027753)
+    q = tl.fma(q, f, 0.6932208)
+    e = q * f
+    s = _unit_power(t)
+    r = _minus_inverse(tl.fma(s, e, s + UNIT))
+    q = low * r
+    large = q * s
+    lost = tl.fma(large, e, tl.fma(q, UNIT, large + low))
+    return tl.where(x > 8.0, x, tl.fma(lost, r, q) * MINUS_UNIT)
 
 
 @kernel

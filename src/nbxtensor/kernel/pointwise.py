@@ -42,6 +42,15 @@ def operand(x, offsets, mask, KIND: tl.constexpr, MASKED: tl.constexpr, TYPE: tl
 
 
 @kernel
+def operand_start(x, start, KIND: tl.constexpr):
+    if KIND == ELEMENT:
+        first = x + start
+    else:
+        first = x
+    return first
+
+
+@kernel
 def apply(
     out_ptr, out_offsets, mask, x0, x1, x2, offsets0, offsets1, offsets2,
     FN: tl.constexpr, KINDS: tl.constexpr, MASKED: tl.constexpr, TYPES: tl.constexpr, RESULT: tl.constexpr,
@@ -68,12 +77,18 @@ def pointwise_flat_kernel(
     FN: tl.constexpr, KINDS: tl.constexpr, TYPES: tl.constexpr, RESULT: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE
-    offsets = start + tl.arange(0, BLOCK_SIZE)
-    if start + BLOCK_SIZE <= n_elements:
-        apply(out_ptr, offsets, None, x0, x1, x2, offsets, offsets, offsets, FN, KINDS, False, TYPES, RESULT)
+    lanes = tl.arange(0, BLOCK_SIZE)
+    # The bounds of a program join the pointers, so that a lane's offset takes 32 bits.
+    out = out_ptr + start
+    x0 = operand_start(x0, start, KINDS[0])
+    x1 = operand_start(x1, start, KINDS[1])
+    x2 = operand_start(x2, start, KINDS[2])
+    left = n_elements - start
+    if left >= BLOCK_SIZE:
+        apply(out, lanes, None, x0, x1, x2, lanes, lanes, lanes, FN, KINDS, False, TYPES, RESULT)
     else:
-        mask = offsets < n_elements
-        apply(out_ptr, offsets, mask, x0, x1, x2, offsets, offsets, offsets, FN, KINDS, True, TYPES, RESULT)
+        mask = lanes < left.to(tl.int32)
+        apply(out, lanes, mask, x0, x1, x2, lanes, lanes, lanes, FN, KINDS, True, TYPES, RESULT)
 
 
 @kernel
