@@ -97,12 +97,12 @@ def settings_for(p: Problem, device: Device) -> Tile | LineTile:
     serial = device.profile.warp_size == 1
     if p.types[3] is float64 or p.m < (4 if serial else 8):
         return line_tile_for(p.walk, wants_copy(p.walk, device.profile), device.profile)
-    limit = 256 if serial else 32
+    limit = 256 if serial else 16
     bk = 16
     while bk < limit and p.k % (2 * bk) == 0:
         bk *= 2
     if p.k % bk:
-        bk = 16 if p.k < 64 else 32
+        bk = 32 if serial and p.k >= 64 else 16
     if not serial:
         bm = 64 if p.m >= 64 else 32 if p.m >= 32 else 16
         bn = 64 if p.positions >= 64 else 32 if p.positions >= 32 else 16

@@ -1,6 +1,7 @@
 """How kernels with sliding windows find their elements: in the input, or in a copy that suits vectors better."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from nbxtensor.base.dtypes import DType
@@ -70,6 +71,7 @@ class Walk:
         }
 
 
+@lru_cache(maxsize=4096)
 def walk_over(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
