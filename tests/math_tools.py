@@ -94,9 +94,9 @@ LIMITS: dict[str, float] = {
     "cos": 1.48,
     "tanh": 1.23,
     "erf": 1.06,
-    "sigmoid": 0.97,
-    "silu": 1.15,
+    "sigmoid": 1.44,
+    "silu": 1.64,
     "softplus": 1.88,
     "gelu": 2.2,
-    "gelu_tanh": 1.13,
+    "gelu_tanh": 1.6,
 }
