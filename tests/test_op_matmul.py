@@ -52,7 +52,7 @@ def test_tiles_and_batches_change_no_bit(device: str) -> None:
     a, b = RNG.standard_normal((70, 700)).astype(F), RNG.standard_normal((700, 50)).astype(F)
     ta, tb = nbx.asarray(a, device=device), nbx.asarray(b, device=device)
     want = nbx.matmul(ta, tb).numpy()
-    for tile in (op.Tile(16, 16, 16, 4), op.Tile(32, 64, 64, 4)):
+    for tile in (op.Tile(16, 16, 16, 4), op.Tile(32, 64, 64, 4), op.Tile(16, 16, 4, 4, outer=True)):
         np.testing.assert_array_equal(bits(op.product(ta, tb, tile)), bits(want))
     np.testing.assert_array_equal(bits(nbx.matmul(ta[3:4], tb)), bits(want[3:4]))
     np.testing.assert_array_equal(bits(nbx.matmul(ta[3], tb)), bits(want[3]))

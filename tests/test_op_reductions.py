@@ -134,7 +134,7 @@ def test_max_and_min_of_special_values(dtype: str, n: int, device: str) -> None:
     x[0, 1] = -0.0
     x[1] = -0.0
     x[1, 2] = 0.0
-    x[2, 1] = nan
+    x[2, 1] = np.copysign(nan, -1.0)
     x[3] = nan
     x[4] = -inf
     x[5, 2] = inf

@@ -11,7 +11,7 @@ Errors
     DTypeError, AxisError, ShapeError for a weight or bias that does not fit, DeviceError for mixed devices.
 Accuracy
     Sums in the canonical order, correctly rounded division and square root; within
-    ``8 ULP * (|x - mean| / sigma * |weight| + |bias|)`` where the variance is not far below the squared mean.
+    ``2^-21 * ((|x| + mean of |x|) / sigma * |weight| + |bias|)``.
 Guarantee
     universal: the same bits on every device, for every setting, batch and kernel.
 """
