@@ -184,7 +184,7 @@ def _plan(
     tile = min(LANES, max(4, power_of_two(n)))
     tiles = -(-n // tile)
     if looped is None:
-        looped = tiles > (4 if rows.axis == 1 else 1) if on_gpu else tiles > 1 or n % tile != 0
+        looped = tiles > (8 if rows.axis == 1 else 1) if on_gpu else tiles > 1 or n % tile != 0
     kept = max(1, (4096 if on_gpu else 1024) // (tile * (1 if looped else tiles)))
     if rows.axis == 0:
         kept = max(kept, 8) if on_gpu else max(32, 16_384 // tile)
@@ -230,7 +230,7 @@ def _plan(
         "GROUPS": 1 if groups == 1 else min(LANES, max(4, power_of_two(groups))),
         "GROUP_SIZE": GROUP,
     }
-    warps = 8 if kept * tile * (1 if looped else tiles) > 4096 else 4
+    warps = min(16, max(4, power_of_two(kept * tile * (1 if looped else tiles) // 1024)))
     grid = (rows.programs * blocks, 1, 1)
     return Plan(name, norm_kernel, x.device, grid, arguments, constants, Options(num_warps=warps), x.size)
 
