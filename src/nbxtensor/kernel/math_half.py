@@ -8,7 +8,7 @@ arguments are exact in fp32, and one step of reduction is enough.
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bits import copy_sign, magnitude, negate
 from nbxtensor.kernel.math_exp import LOG2E, MINUS_LN2_HI, ROUND, clamp_high, clamp_low, minus_reciprocal, power_halves
-from nbxtensor.kernel.math_trig import HUGE, INFINITE, any_true, huge_angle, huge_turns
+from nbxtensor.kernel.math_trig import HUGE, INFINITE, huge_angle, huge_turns, largest
 
 INV_PI = 0.31830987
 MINUS_PI_1 = -3.141592502593994
@@ -44,8 +44,8 @@ def exp_fast16(x):
 def _sine(a, h, flip, size, quarter: tl.constexpr):
     """sin(a - h * pi) by its bits' flip; huge arguments from the integer product, `quarter` in units of 2^-63."""
     r = tl.fma(h, MINUS_PI_2, tl.fma(h, MINUS_PI_1, a))
-    huge = (size >= HUGE) & (size < INFINITE)
-    if any_true(huge):
+    if largest(size) >= HUGE:
+        huge = (size >= HUGE) & (size < INFINITE)
         turns = huge_turns(size) + quarter
         angle, _ = huge_angle(turns << 1)
         r = tl.where(huge, angle + angle, r)
