@@ -1,5 +1,7 @@
 """Every elementwise operation on vectors and on scalars, from TTIR text, with the values that go wrong."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -39,11 +41,13 @@ def _text(line: str, ins: list[str], out: str, n: int) -> str:
             line = line.replace(f"%x{i}", f"%m{i}") if t != "i1" else line
             line = line.replace(f"T{i}", shaped(t))
         else:
+            before, _, line = line.rpartition("; ")
+            rows += [before] if before else []
             rows.append("%y = " + line.replace("R", shaped(t)))
             if t == "i1":
                 rows.append(f"%z = arith.extui %y : {shaped('i1')} to {shaped('i8')}")
             rows.append(f"tt.store {where}, {'%z' if t == 'i1' else '%y'} : {pointer}")
-    body = "\n".join(rows)
+    body = re.sub(r"C\((\w+)\)", r"dense<\1>" if n else r"\1", "\n".join(rows))
     return f"module {{\ntt.func public @k({', '.join(args)}) {{\n{body}\ntt.return\n}}\n}}\n"
 
 
@@ -267,6 +271,19 @@ def test_fma_is_fused_and_nothing_else_is():
     np.testing.assert_array_equal(out, rounded)
 
 
+@pytest.mark.parametrize("constant", ["0x00000000", "0x80000000", "0x7FC00000", "0x3F800000", "0xFF800000"])
+def test_maximum_and_minimum_with_constants(constant):
+    a = _floats("f32", 9)
+    c = np.full_like(a, np.uint32(int(constant, 16)).view(np.float32))
+    for name, sign, propagate in [
+        ("maxnumf", 1, False), ("minnumf", -1, False), ("maximumf", 1, True), ("minimumf", -1, True),
+    ]:  # fmt: skip
+        want = _maximum(a, c, propagate=propagate, sign=sign)
+        for first, second in (("%x0", "%c"), ("%c", "%x0")):
+            head = f"%c = arith.constant C({constant}) : T0; "
+            _check(f"{head}arith.{name} {first}, {second} : T0", ["f32"], "f32", want, a)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_clamp(whole):
     a = _floats("f32", 4)
@@ -362,6 +379,31 @@ def _round(a: np.ndarray, target: str) -> np.ndarray:
         kept += rest > half or (rest == half and kept & 1 and shift > 0)
         out.append(float(kept << shift) * (-1 if v < 0 else 1))
     return np.array(out).astype(NUMPY[target])
+
+
+def test_cat():
+    half = np.arange(N // 2, dtype=np.int32)
+    text = f"""module {{
+tt.func public @k(%a: !tt.ptr<i32>, %b: !tt.ptr<i32>) {{
+%r = tt.make_range {{end = {N // 2} : i32, start = 0 : i32}} : tensor<{N // 2}xi32>
+%s = tt.splat %a : !tt.ptr<i32> -> tensor<{N // 2}x!tt.ptr<i32>>
+%p = tt.addptr %s, %r : tensor<{N // 2}x!tt.ptr<i32>>, tensor<{N // 2}xi32>
+%x = tt.load %p : tensor<{N // 2}x!tt.ptr<i32>>
+%y = arith.muli %x, %x : tensor<{N // 2}xi32>
+%c = tt.cat %x, %y : tensor<{N // 2}xi32> -> tensor<{N}xi32>
+%t = tt.make_range {{end = {N} : i32, start = 0 : i32}} : tensor<{N}xi32>
+%u = tt.splat %b : !tt.ptr<i32> -> tensor<{N}x!tt.ptr<i32>>
+%q = tt.addptr %u, %t : tensor<{N}x!tt.ptr<i32>>, tensor<{N}xi32>
+tt.store %q, %c : tensor<{N}x!tt.ptr<i32>>
+tt.return
+}}
+}}
+"""
+    out = np.zeros(N, np.int32)
+    call = load(compile_ttir(text, Target("cpu", "x86-64-v3"), "k")[0], "k")
+    pointers = np.array([half.ctypes.data, out.ctypes.data])
+    call(pointers.ctypes.data, 0, 1, 1, 1, 1)
+    np.testing.assert_array_equal(out, np.concatenate([half, half * half]))
 
 
 def test_bitcast():

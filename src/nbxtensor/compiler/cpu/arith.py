@@ -9,6 +9,7 @@ from nbxtensor.compiler.cpu.builder import Builder, float_literal, llvm_type
 from nbxtensor.compiler.cpu.casts import Casts
 from nbxtensor.compiler.cpu.ir import Op, Type
 from nbxtensor.compiler.cpu.lanes import int_range
+from nbxtensor.compiler.cpu.minmax import MinMax
 
 _INT = {
     "arith.addi": "add",
@@ -34,10 +35,6 @@ _FLOAT = {
     "tt.precise_divf": "fdiv",
 }
 _FLOAT_CALL = {
-    "arith.maxnumf": "maximumnum",
-    "arith.minnumf": "minimumnum",
-    "arith.maximumf": "maximum",
-    "arith.minimumf": "minimum",
     "math.fma": "fma",
     "math.absf": "fabs",
     "math.floor": "floor",
@@ -48,6 +45,7 @@ _FLOAT_CALL = {
     "math.sqrt": "sqrt",
     "tt.precise_sqrt": "sqrt",
 }
+_MIN_MAX = {"arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf"}
 _CASTS = {
     "arith.extf",
     "arith.truncf",
@@ -93,7 +91,9 @@ _OTHER = {
     "tt.clampf",
     "tt.mulhiui",
 }
-ELEMENTWISE = {*_INT, *_INT_CALL, *_SHIFT, *_DIVIDE, *_FLOAT, *_FLOAT_CALL, *_CASTS, *_OTHER} - {"arith.remf"}
+ELEMENTWISE = {*_INT, *_INT_CALL, *_SHIFT, *_DIVIDE, *_FLOAT, *_FLOAT_CALL, *_MIN_MAX, *_CASTS, *_OTHER} - {
+    "arith.remf"
+}
 
 
 def reject(op: Op) -> None:
@@ -155,6 +155,8 @@ class Arith:
             return self.intrinsic(_INT_CALL[name], source.elem, args)
         if name in _FLOAT_CALL:
             return self.intrinsic(_FLOAT_CALL[name], source.elem, args)
+        if name in _MIN_MAX:
+            return self.min_max(source.elem, args, largest=name[6:9] == "max", propagate="num" not in name)
         if name in _DIVIDE:
             return self.divide(_DIVIDE[name], source, args[0], args[1])
         if name in _SHIFT:
@@ -167,8 +169,8 @@ class Arith:
             return b.put(f"fneg {type} {args[0]}")
         if name == "tt.clampf":
             whole = "all" in op.attrs.get("propagateNan", "")
-            low = self.intrinsic("maximum" if whole else "maximumnum", source.elem, args[:2])
-            return self.intrinsic("minimum" if whole else "minimumnum", source.elem, [low, args[2]])
+            low = self.min_max(source.elem, args[:2], largest=True, propagate=whole)
+            return self.min_max(source.elem, [low, args[2]], largest=False, propagate=whole)
         if name == "tt.mulhiui":
             return self.high_product(source, args)
         if name == "math.absi":
@@ -178,6 +180,9 @@ class Arith:
         if name == "math.ctpop":
             return self.intrinsic("ctpop", source.elem, args)
         raise op.error("this operation is not supported on the CPU")
+
+    def min_max(self, elem: str, args: Sequence[str], *, largest: bool, propagate: bool) -> str:
+        return MinMax(self.b, self.n, elem, largest).emit(args[0], args[1], propagate)
 
     def intrinsic(self, name: str, elem: str, args: Sequence[str]) -> str:
         type = llvm_type(elem, self.n)
