@@ -1,7 +1,7 @@
 """sin and cos of fp32, over the whole range.
 
-x = n * pi + r with r within pi / 2, or (n + 1/2) * pi + r for the cosine: one curve, whose sign is that of (-1)^n. Below
-2^17, r comes from pi in three parts (72 bits). From 2^17 on it comes from the bits of 1 / pi around the exponent of x, by
+x = q * pi/2 + r with r within pi / 4; the parity of q chooses between the curves of sine and cosine. Below 2^17, r
+comes from pi/2 in three parts (72 bits). From 2^17 on it comes from the bits of 1 / pi around the exponent of x, by
 integer products (96 bits). That path is entered only by tiles that hold such an element, and its result is selected
 per element: neighbours never show.
 """
@@ -10,44 +10,39 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bits import negate
 
 ROUND = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-ONE_BY_PI = 0.31830987
-# pi in three parts, each rounded down.
-MINUS_PI_1 = -3.141592502593994
-MINUS_PI_2 = -1.5099578831723193e-07
-MINUS_PI_3 = -1.078060505991553e-14
+TWO_BY_PI = 0.63661975
+# pi / 2 in three parts, each rounded down.
+MINUS_PIO2_1 = -1.570796251296997
+MINUS_PIO2_2 = -7.549789415861596e-08
+MINUS_PIO2_3 = -5.390302529957765e-15
 HUGE = 0x48000000  # bits of 2^17
 INFINITE = 0x7F800000
 
 
 @kernel
-def _reduce(a, COSINE: tl.constexpr):
-    """For 0 <= a < 2^17: r = a - n * pi (n + 1/2 for the cosine), what its rounding left out, and n in low bits."""
-    if COSINE:
-        t = tl.fma(a, ONE_BY_PI, -0.5) + ROUND
-        n = t - ROUND + 0.5
-    else:
-        t = tl.fma(a, ONE_BY_PI, ROUND)
-        n = t - ROUND
-    near = tl.fma(n, MINUS_PI_1, a)
-    r = tl.fma(n, MINUS_PI_2, near)
+def _reduce(a):
+    """For 0 <= a < 2^17: r = a - q * pi/2, what its rounding left out, and q in the low bits of an integer."""
+    t = tl.fma(a, TWO_BY_PI, ROUND)
+    n = t - ROUND
+    near = tl.fma(n, MINUS_PIO2_1, a)
+    r = tl.fma(n, MINUS_PIO2_2, near)
     # near - r is exact unless r is small, and there the rest does not count.
-    rest = tl.fma(n, MINUS_PI_2, near - r)
-    rest = tl.where(tl.abs(r) < 0.046875, 0.0, rest)
-    last = tl.fma(n, MINUS_PI_3, r)
-    return last, tl.fma(n, MINUS_PI_3, r - last) + rest, t.to(tl.int32, bitcast=True)
+    rest = tl.fma(n, MINUS_PIO2_2, near - r)
+    rest = tl.where(tl.abs(r) < 0.0234375, 0.0, rest)
+    return tl.fma(n, MINUS_PIO2_3, r), rest, t.to(tl.int32, bitcast=True)
 
 
 @kernel
-def _curve(r, rest, turn, sign):
-    """sin(r + rest) for |r| <= pi / 2, negated where the low bit of `turn` or the top bit of `sign` is set, not both."""
+def _curve(r, rest, quadrant, sign):
+    """sin(quadrant * pi/2 + r + rest), negated where the top bit of `sign` is set."""
+    odd = (quadrant & 1) != 0
     z = r * r
-    p = tl.fma(z, 2.6051405e-06, -0.0001980944)
-    p = tl.fma(p, z, 0.0083330665)
-    p = tl.fma(p, z, -0.1666666)
-    # Near pi / 2 the sum cancels: z needs what its rounding left out.
-    q = tl.fma(z, p, tl.fma(r, r, z * -1.0) * p)
-    y = r + tl.fma(r, q, rest * tl.fma(z, -0.5, 1.0))
-    flip = ((turn << 31) ^ sign) & -2147483648
+    p = tl.fma(z, tl.where(odd, 2.4430668e-05, -0.00019507881), tl.where(odd, -0.0013887301, 0.008332106))
+    p = tl.fma(p, z, tl.where(odd, 0.041666646, -0.16666654))
+    half = z * -0.5
+    low = tl.where(odd, half, tl.fma(half, rest, rest))
+    y = tl.where(odd, 1.0, r) + tl.fma(z * tl.where(odd, z, r), p, low)
+    flip = ((quadrant << 30) ^ sign) & -2147483648
     return (y.to(tl.int32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
 
 
@@ -103,31 +98,70 @@ def largest(values):
 
 
 @kernel
-def _sine(size, sign, COSINE: tl.constexpr):
-    """The sine or cosine of a >= 0 given by its bits, negated where the top bit of `sign` is set."""
-    r, rest, turn = _reduce(size.to(tl.float32, bitcast=True), COSINE)
-    if COSINE:
-        turn = turn + 1
-    if largest(size) >= HUGE:
-        huge = (size >= HUGE) & (size < INFINITE)
-        turns = huge_turns(size)
-        if COSINE:
-            turns = turns + 0x4000000000000000
-        angle, left = huge_angle(turns << 1)
-        r = tl.where(huge, angle + angle, r)
-        rest = tl.where(huge, left + left, rest)
-        turn = tl.where(huge, ((turns + 0x4000000000000000) >> 63).to(tl.int32), turn)
-    return _curve(r, rest, turn, sign)
+def _halves(x):
+    """A tile in two parts, neighbours apart."""
+    return tl.split(tl.reshape(x, (x.numel // 2, 2)))
+
+
+@kernel
+def _joined_halves(a, b):
+    """The tile of which `_halves` made two."""
+    return tl.reshape(tl.join(a, b), (a.numel * 2,))
+
+
+@kernel
+def _quarters(x):
+    """Four parts of a tile, each in registers of the same threads."""
+    a, b = _halves(x)
+    a0, a1 = _halves(a)
+    b0, b1 = _halves(b)
+    return a0, a1, b0, b1
+
+
+@kernel
+def _exact(bits, y, QUARTER: tl.constexpr):
+    """y, but from 2^17 on sin(x) (QUARTER = 0) or cos(x) (1) of an x given by its bits."""
+    size = bits & 0x7FFFFFFF
+    turns = huge_turns(size)
+    r, rest = huge_angle(turns << 2)
+    sign = bits if QUARTER == 0 else 0
+    exact = _curve(r, rest, ((turns + 0x2000000000000000) >> 62).to(tl.int32) + QUARTER, sign)
+    return tl.where((size >= HUGE) & (size < INFINITE), exact, y)
+
+
+@kernel
+def _with_huge(bits, y, QUARTER: tl.constexpr):
+    """As `_exact`. Tiles that hold no huge element do no more than find that out."""
+    size = bits & 0x7FFFFFFF
+    if not size.type.is_block():
+        if size >= HUGE:
+            y = _exact(bits, y, QUARTER)
+    elif tl.max(size) >= HUGE:
+        if size.numel < 4:
+            y = _exact(bits, y, QUARTER)
+        else:
+            # A quarter after the other: few registers, which all tiles pay for, matter more than speed here.
+            a0, a1, a2, a3 = _quarters(bits)
+            y0, y1, y2, y3 = _quarters(y)
+            for _ in tl.range(0, 4, loop_unroll_factor=1):
+                z = _exact(a0, y0, QUARTER)
+                y0, y1, y2, y3 = y1, y2, y3, z
+                a0, a1, a2, a3 = a1, a2, a3, a0
+            y = tl.reshape(_joined_halves(_joined_halves(y0, y1), _joined_halves(y2, y3)), y.shape)
+    return y
 
 
 @kernel
 def sin(x):
-    """Sine of fp32, for all x; +-inf gives NaN."""
+    """Sine of fp32, for all x; +-inf gives NaN. At most 1.48 ULP."""
     bits = x.to(tl.int32, bitcast=True)
-    return _sine(bits & 0x7FFFFFFF, bits, False)
+    r, rest, quadrant = _reduce((bits & 0x7FFFFFFF).to(tl.float32, bitcast=True))
+    return _with_huge(bits, _curve(r, rest, quadrant, bits), 0)
 
 
 @kernel
 def cos(x):
-    """Cosine of fp32, for all x; +-inf gives NaN."""
-    return _sine(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0, True)
+    """Cosine of fp32, for all x; +-inf gives NaN. At most 1.48 ULP."""
+    bits = x.to(tl.int32, bitcast=True)
+    r, rest, quadrant = _reduce((bits & 0x7FFFFFFF).to(tl.float32, bitcast=True))
+    return _with_huge(bits, _curve(r, rest, quadrant + 1, 0), 1)
