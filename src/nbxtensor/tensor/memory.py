@@ -45,8 +45,11 @@ def check_writable(x: "Tensor", function: str) -> None:
 
 def span(x: "Tensor") -> tuple[int, int]:
     """First byte and one past the last byte that the elements of `x` lie in."""
+    first = x.ptr
+    if x.is_contiguous:
+        return first, first + x.nbytes
     low, high = shapes.extent(x.shape, x.strides)
-    return x.ptr + low * x.dtype.itemsize, x.ptr + high * x.dtype.itemsize
+    return first + low * x.dtype.itemsize, first + high * x.dtype.itemsize
 
 
 def may_share_memory(a: "Tensor", b: "Tensor") -> bool:
