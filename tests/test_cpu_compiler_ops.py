@@ -381,31 +381,6 @@ def _round(a: np.ndarray, target: str) -> np.ndarray:
     return np.array(out).astype(NUMPY[target])
 
 
-def test_cat():
-    half = np.arange(N // 2, dtype=np.int32)
-    text = f"""module {{
-tt.func public @k(%a: !tt.ptr<i32>, %b: !tt.ptr<i32>) {{
-%r = tt.make_range {{end = {N // 2} : i32, start = 0 : i32}} : tensor<{N // 2}xi32>
-%s = tt.splat %a : !tt.ptr<i32> -> tensor<{N // 2}x!tt.ptr<i32>>
-%p = tt.addptr %s, %r : tensor<{N // 2}x!tt.ptr<i32>>, tensor<{N // 2}xi32>
-%x = tt.load %p : tensor<{N // 2}x!tt.ptr<i32>>
-%y = arith.muli %x, %x : tensor<{N // 2}xi32>
-%c = tt.cat %x, %y : tensor<{N // 2}xi32> -> tensor<{N}xi32>
-%t = tt.make_range {{end = {N} : i32, start = 0 : i32}} : tensor<{N}xi32>
-%u = tt.splat %b : !tt.ptr<i32> -> tensor<{N}x!tt.ptr<i32>>
-%q = tt.addptr %u, %t : tensor<{N}x!tt.ptr<i32>>, tensor<{N}xi32>
-tt.store %q, %c : tensor<{N}x!tt.ptr<i32>>
-tt.return
-}}
-}}
-"""
-    out = np.zeros(N, np.int32)
-    call = load(compile_ttir(text, Target("cpu", "x86-64-v3"), "k")[0], "k")
-    pointers = np.array([half.ctypes.data, out.ctypes.data])
-    call(pointers.ctypes.data, 0, 1, 1, 1, 1)
-    np.testing.assert_array_equal(out, np.concatenate([half, half * half]))
-
-
 def test_bitcast():
     a = _floats("f32", 8)
     _check("tt.bitcast %x0 : T0 -> R", ["f32"], "i32", a.view(np.int32), a)

@@ -5,8 +5,10 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from cpu_compiler_harness import Compiled
+from cpu_compiler_harness import Compiled, load
+from nbxtensor.compiler.cpu.compile import compile_ttir
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.artifact import Target
 
 # `tl.cat` keeps the order here either way, but Triton 3.6 insists on the permission to reorder, and 3.9 warns of it.
 REORDER = tuple(map(int, version("triton").split(".")[:2])) < (3, 9)
@@ -106,3 +108,28 @@ def test_atomics_and_histogram():
     np.testing.assert_array_equal(y[o[o % 3 != 0]], old[o[o % 3 != 0]])
     np.testing.assert_array_equal(y[size:], old[size:])
     np.testing.assert_array_equal(z, np.bincount(o % 7, minlength=16))
+
+
+def test_cat_as_its_operation():
+    half = np.arange(32, dtype=np.int32)
+    text = """module {
+tt.func public @k(%a: !tt.ptr<i32>, %b: !tt.ptr<i32>) {
+%r = tt.make_range {end = 32 : i32, start = 0 : i32} : tensor<32xi32>
+%s = tt.splat %a : !tt.ptr<i32> -> tensor<32x!tt.ptr<i32>>
+%p = tt.addptr %s, %r : tensor<32x!tt.ptr<i32>>, tensor<32xi32>
+%x = tt.load %p : tensor<32x!tt.ptr<i32>>
+%y = arith.muli %x, %x : tensor<32xi32>
+%c = tt.cat %x, %y : tensor<32xi32> -> tensor<64xi32>
+%t = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+%u = tt.splat %b : !tt.ptr<i32> -> tensor<64x!tt.ptr<i32>>
+%q = tt.addptr %u, %t : tensor<64x!tt.ptr<i32>>, tensor<64xi32>
+tt.store %q, %c : tensor<64x!tt.ptr<i32>>
+tt.return
+}
+}
+"""
+    out = np.zeros(64, np.int32)
+    call = load(compile_ttir(text, Target("cpu", "x86-64-v3"), "k")[0], "k")
+    pointers = np.array([half.ctypes.data, out.ctypes.data])
+    call(pointers.ctypes.data, 0, 1, 1, 1, 1)
+    np.testing.assert_array_equal(out, np.concatenate([half, half * half]))
