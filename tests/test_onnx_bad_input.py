@@ -309,3 +309,9 @@ def test_reading_gives_a_plain_graph() -> None:
     made = read(relu().SerializeToString())
     assert [str(n) for n in made.nodes] == ["Abs node 'a'"]
     assert str(made.inputs[0]) == "x: float32 [?, ?]"
+
+
+def test_names_that_are_not_utf8():
+    model = graph([helper.make_node("Abs", ["xé"], ["y"], name="a")], {"xé": X["x"]}, ["y"]).SerializeToString()
+    with pytest.raises(ModelError, match="not UTF-8"):
+        load(model.replace("é".encode(), b"\xff\xfe"))

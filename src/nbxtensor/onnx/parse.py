@@ -1,7 +1,7 @@
 """Model file -> `Graph`. Whatever is in the file, the outcome is a checked graph or a `ModelError` of one line."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ def _graph(proto: Any, folder: Path | None, name: str) -> Graph:
         raise _refuse(f"{name} is not an ONNX file, or it is damaged", got="no graph with outputs")
     opset = _opset(proto)
     graph = proto.graph
+    for text in _texts(graph):
+        if not isinstance(text, str):  # protobuf hands out bytes where they are not UTF-8
+            raise _refuse(f"{name} holds a name that is not UTF-8 text", got=repr(text))
     if graph.sparse_initializer:
         raise _refuse(f"{name} holds sparse constants, which are not supported")
     constants: dict[str, Array] = {}
@@ -71,6 +74,17 @@ def _graph(proto: Any, folder: Path | None, name: str) -> Graph:
     outputs = tuple(_port(p, "output") for p in graph.output)
     producer = f"{proto.producer_name} {proto.producer_version}".strip()
     return Graph(opset, producer, inputs, outputs, nodes, constants)
+
+
+def _texts(graph: Any) -> Iterator[Any]:
+    """Every name in a graph."""
+    for thing in (*graph.initializer, *graph.input, *graph.output):
+        yield thing.name
+    for port in (*graph.input, *graph.output):
+        yield from (dim.dim_param for dim in port.type.tensor_type.shape.dim)
+    for node in graph.node:
+        yield from (node.name, node.domain, node.op_type, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
 
 
 def _opset(proto: Any) -> int:
