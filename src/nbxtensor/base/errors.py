@@ -7,11 +7,22 @@ Callers pass the facts; the wording is made here.
 from collections.abc import Iterable
 from typing import Any
 
+_LONGEST_GOT = 400
+
+
+def _shown(got: object) -> str:
+    """`got` in one line; the middle of a long text is left out."""
+    text = " ".join(str(got).split())
+    if len(text) <= _LONGEST_GOT:
+        return text
+    half = _LONGEST_GOT // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
 
 def _sentence(function: str, problem: str, got: object, allowed: str, mend: str) -> str:
     parts = [f"{function}: {problem}"]
     if got is not None:
-        parts.append(f"got {got}")
+        parts.append(f"got {_shown(got)}")
     if allowed:
         parts.append(f"allowed: {allowed}")
     if mend:

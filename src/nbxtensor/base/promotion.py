@@ -118,14 +118,33 @@ def check_fits(value: int, dtype: DType, function: str = "result_type") -> None:
         )
 
 
+def _as_float(value: Scalar, function: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        problem = "the Python integer is too large for a float"
+        raise ArgumentError(function, problem, allowed="integers below 2^1024") from None
+
+
+_LARGEST_FLOAT32 = float.fromhex("0x1.fffffep127")
+
+
+def round_scalar(value: Scalar, dtype: DType, function: str) -> float:
+    """`value` as an element of the float `dtype`: what is too large becomes infinite.
+
+    A float32 is left as it is within the dtype's range, for the launch rounds it.
+    """
+    number = _as_float(value, function)
+    if dtype.itemsize == 8 or (dtype.itemsize == 4 and -_LARGEST_FLOAT32 <= number <= _LARGEST_FLOAT32):
+        return number
+    with np.errstate(over="ignore"):
+        return float(dtype.numpy.type(number))
+
+
 def cast_scalar(value: Scalar, dtype: DType, function: str) -> Scalar:
     """`value` as it is stored in `dtype`: floats are cut towards zero for integers, an int out of range is an error."""
     if dtype.kind == "f":
-        try:
-            return float(value)
-        except OverflowError:
-            problem = "the Python integer is too large for a float"
-            raise ArgumentError(function, problem, allowed="integers below 2^1024") from None
+        return _as_float(value, function)
     if dtype.kind == "b":
         return bool(value)
     if isinstance(value, float):

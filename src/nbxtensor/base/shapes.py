@@ -19,7 +19,11 @@ MAX_KERNEL_NDIM = 8
 def as_ints(value: Any, function: str) -> Ints:
     """`value` (an int or a sequence of ints) as a tuple of ints of any sign."""
     try:
-        return tuple(map(operator.index, value)) if hasattr(value, "__iter__") else (operator.index(value),)
+        return (operator.index(value),)
+    except TypeError:
+        pass
+    try:
+        return tuple(map(operator.index, value))
     except TypeError:
         raise ShapeError(function, "a shape is an int or a sequence of ints", got=repr(value)) from None
 
@@ -177,7 +181,13 @@ def normalize_axes(axes: Any, ndim: int, function: str) -> Ints:
     """`axes` (None for all, an int, or a sequence of ints) counted from the front, in the order given."""
     if axes is None:
         return tuple(range(ndim))
-    given = cast("Iterable[Any]", axes) if hasattr(axes, "__iter__") else (axes,)
+    try:
+        given = (operator.index(axes),)
+    except TypeError:
+        try:
+            given = tuple(cast("Iterable[Any]", axes))
+        except TypeError:
+            raise AxisError(function, "an axis is an int", got=repr(axes)) from None
     result = tuple(normalize_axis(axis, ndim, function) for axis in given)
     if len(set(result)) != len(result):
         raise AxisError(function, "an axis is given twice", got=axes)

@@ -8,7 +8,7 @@ from nbxtensor.device.artifact import Target
 from nbxtensor.device.profile import known_profiles
 from nbxtensor.device.protocol import Device
 
-_NAMES = "cpu, cuda, cuda:<index>, null, null:<architecture>"
+NAMES = "cpu, cuda, cuda:<index>, null, null:<architecture>"
 _devices: dict[str, Device] = {}
 _lock = threading.Lock()
 
@@ -48,7 +48,7 @@ def _open(name: str) -> Device:
         arch = rest or "x86-64-v3"
         target = Target("cpu" if arch.startswith("x86") else "cuda", arch)
         return importlib.import_module("nbxtensor.device.null").NullDevice(target)
-    raise DeviceError("device", "no device has this name", got=repr(name), allowed=_NAMES)
+    raise DeviceError("device", "no device has this name", got=repr(name), allowed=NAMES)
 
 
 def discover() -> list[str]:

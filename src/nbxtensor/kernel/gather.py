@@ -19,6 +19,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import offset_of, power_of_two
+from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.tensor import Tensor
 
 _BITS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
@@ -131,6 +132,8 @@ def _plan(
 
 def check_index(name: str, index: Tensor, x: Tensor) -> None:
     """Raise unless `index` is a tensor of integers on the device of `x`."""
+    check_tensor(x, f"nbx.{name}")
+    check_tensor(index, f"nbx.{name}", "the index")
     if not index.dtype.is_integer:
         raise DTypeError(f"nbx.{name}", "an index tensor holds integers", got=index.dtype)
     if index.device is not x.device:

@@ -18,6 +18,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast
+from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.memory import check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
@@ -245,7 +246,7 @@ def _make_plan(
 
 def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise unless a result of `shape` and `dtype` can be written into `out`."""
-    if out.dtype is not dtype:
+    if check_tensor(out, f"nbx.{name}", "out").dtype is not dtype:
         raise DTypeError(f"nbx.{name}", "out has the wrong dtype", got=out.dtype.name, allowed=dtype.name)
     if out.shape != shape:
         raise ShapeError(f"nbx.{name}", "out has the wrong shape", got=out.shape, allowed=str(shape))
@@ -288,7 +289,7 @@ def pointwise(
         them in any way.
     """
     if out is not None:
-        check_writable(out, f"nbx.{name}")
+        check_writable(check_tensor(out, f"nbx.{name}", "out"), f"nbx.{name}")
         operands = tuple(separate(o, out) if isinstance(o, Tensor) else o for o in operands)
     key = (fn, result, types, _key(out), *map(_key, operands))
     entry = _plans.get(key)

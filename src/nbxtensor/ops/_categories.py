@@ -5,10 +5,11 @@ from typing import Literal
 
 from nbxtensor.base.dtypes import ARITHMETIC, DType, bool_, default_float, float32
 from nbxtensor.base.errors import ArgumentError, DTypeError
-from nbxtensor.base.promotion import python_scalar, result_type
+from nbxtensor.base.promotion import python_scalar, result_type, round_scalar
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.kernel.math import for_16_bit
 from nbxtensor.kernel.pointwise import Operand, pointwise, recall, recall_pair, remember
+from nbxtensor.tensor.check import check_tensor as require_tensor
 from nbxtensor.tensor.tensor import Tensor
 
 Category = Literal["numeric", "real", "integer", "integer or bool", "bool", "any"]
@@ -38,11 +39,7 @@ def check_dtype(name: str, dtype: DType, allowed: Iterable[DType], mend: str = "
 
 def check_tensor(name: str, value: object) -> Tensor:
     """`value`, which must be a tensor."""
-    if not isinstance(value, Tensor):
-        raise ArgumentError(
-            f"nbx.{name}", "not a tensor", got=type(value).__name__, allowed="Tensor", mend="convert with nbx.asarray"
-        )
-    return value
+    return value if isinstance(value, Tensor) else require_tensor(value, f"nbx.{name}")
 
 
 def weak(name: str, scalar: object, dtype: DType) -> int | float:
@@ -50,9 +47,15 @@ def weak(name: str, scalar: object, dtype: DType) -> int | float:
     value = python_scalar(scalar)
     if value is None:
         raise ArgumentError(f"nbx.{name}", "not a tensor or a scalar", got=type(scalar).__name__)
-    if dtype.is_float and dtype.itemsize < 4:
-        return float(dtype.numpy.type(value))
-    return float(value) if dtype.is_float else int(value)
+    return round_scalar(value, dtype, f"nbx.{name}") if dtype.is_float else int(value)
+
+
+def number(name: str, what: str, value: object) -> float:
+    """A parameter of a function that computes in float32, which must be a Python number."""
+    scalar = python_scalar(value)
+    if scalar is None:
+        raise ArgumentError(f"nbx.{name}", f"{what} is not a number", got=repr(value), allowed="int or float")
+    return round_scalar(scalar, float32, f"nbx.{name}")
 
 
 def unary(

@@ -21,6 +21,7 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.reduce import Reduction, reduce, reduce_kernel
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.max import greater, largest, less, smallest
 from nbxtensor.tensor.tensor import Tensor
 
@@ -64,7 +65,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 
 
 def _check(x: Tensor, name: str) -> None:
-    if x.dtype.storage_only:
+    if check_tensor(name, x).dtype.storage_only:
         raise DTypeError(f"nbx.{name}", "the dtype has no arithmetic", got=x.dtype, mend="convert with astype first")
 
 

@@ -41,6 +41,7 @@ from nbxtensor.kernel.rows import (
     power_of_two,
     rows_of,
 )
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.max import check_rows, key_dtype
 from nbxtensor.tensor.tensor import Tensor, empty
 
@@ -186,6 +187,7 @@ def _stages(name: str, x: Tensor, axes: tuple[int, ...]) -> list[tuple[Plan, int
 
 
 def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    check_tensor(name, x)
     axes = tuple(range(x.ndim)) if axis is None else (normalize_axis(axis, x.ndim, f"nbx.{name}"),)
     check_rows(x, axes, name)
     out = empty(reduced_shape(x.shape, axes, keepdims), dtypes.int64, x.device)

@@ -17,13 +17,15 @@ import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, DeviceError, ShapeError
 from nbxtensor.base.promotion import result_type
-from nbxtensor.base.shapes import normalize_axis
+from nbxtensor.base.shapes import as_ints, normalize_axis
 from nbxtensor.kernel.declare import operator
+from nbxtensor.tensor.check import check_count, check_tensor, check_tensors
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
 
-def _checked(arrays: Sequence[Tensor], function: str) -> Tensor:
+def _checked(arrays: Sequence[Tensor], function: str) -> list[Tensor]:
+    arrays = check_tensors(arrays, function)
     if not arrays:
         raise ArgumentError(function, "there is nothing to join", got="no tensors")
     for x in arrays:
@@ -34,7 +36,7 @@ def _checked(arrays: Sequence[Tensor], function: str) -> Tensor:
                 got=f"{arrays[0].device.name} and {x.device.name}",
                 mend="move one of them with to_device",
             )
-    return arrays[0]
+    return arrays
 
 
 def _slice(out: Tensor, axis: int, start: int, size: int) -> Tensor:
@@ -62,7 +64,8 @@ def concat(arrays: Sequence[Tensor], axis: int | None = 0) -> Tensor:
     axis
         The axis, or None to join the flattened tensors.
     """
-    first = _checked(arrays, "nbx.concat")
+    arrays = _checked(arrays, "nbx.concat")
+    first = arrays[0]
     if axis is None:
         arrays, axis = [x.reshape(-1) for x in arrays], 0
         first = arrays[0]
@@ -101,7 +104,8 @@ def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor:
     axis
         Where the new axis is in the result.
     """
-    first = _checked(arrays, "nbx.stack")
+    arrays = _checked(arrays, "nbx.stack")
+    first = arrays[0]
     for x in arrays:
         if x.shape != first.shape:
             raise ShapeError("nbx.stack", "the shapes differ", got=f"{first.shape} and {x.shape}")
@@ -127,9 +131,8 @@ def tile(x: Tensor, repetitions: Sequence[int]) -> Tensor:
     repetitions
         Copies along each axis; the shorter of shape and repetitions is filled up with ones in front.
     """
-    counts = tuple(int(r) for r in repetitions)
-    if any(r < 0 for r in counts):
-        raise ArgumentError("nbx.tile", "a count is negative", got=counts)
+    check_tensor(x, "nbx.tile")
+    counts = tuple(check_count(r, "nbx.tile", "a count") for r in as_ints(repetitions, "nbx.tile"))
     ndim = max(x.ndim, len(counts))
     sizes = (1,) * (ndim - x.ndim) + x.shape
     counts = (1,) * (ndim - len(counts)) + counts
@@ -156,8 +159,8 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     repeats
         How often, the same for all elements.
     """
-    if repeats < 0:
-        raise ArgumentError("nbx.repeat", "the count is negative", got=repeats)
+    check_tensor(x, "nbx.repeat")
+    repeats = check_count(repeats, "nbx.repeat", "the count")
     if axis is None:
         x, axis = x.reshape(-1), 0
     a = normalize_axis(axis, x.ndim, "nbx.repeat")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import ARITHMETIC, DType, default_float, default_int, float64, int64
 from nbxtensor.base.errors import ArgumentError, ShapeError
-from nbxtensor.base.promotion import python_scalar, result_type
+from nbxtensor.base.promotion import cast_scalar, check_fits, python_scalar, round_scalar
 from nbxtensor.base.shapes import as_shape
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
@@ -20,6 +21,7 @@ from nbxtensor.kernel.math import cast
 from nbxtensor.ops._categories import check_dtype, check_tensor
 from nbxtensor.ops.comparison import greater_equal
 from nbxtensor.ops.copy import copy_into, where
+from nbxtensor.tensor.check import check_count
 from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.tensor import Tensor, new
 
@@ -93,7 +95,7 @@ def full(
     kind = dtypes.dtype(type(value) if dtype is None else dtype, "nbx.full")
     check_dtype("full", kind, ARITHMETIC)
     if kind.is_integer:
-        result_type(kind, value if isinstance(value, int) else int(value), function="nbx.full")
+        cast_scalar(value, kind, "nbx.full")
     out = new(as_shape(shape, "nbx.full"), kind, resolve_device(device))
     return copy_into(out, value)
 
@@ -131,7 +133,8 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | Device | None = 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | Device | None = None) -> Tensor:
     """An uninitialised tensor of the shape (and, by default, dtype and device) of `x`."""
-    kind = check_tensor("empty_like", x).dtype if dtype is None else dtypes.dtype(dtype, "nbx.empty_like")
+    check_tensor("empty_like", x)
+    kind = x.dtype if dtype is None else dtypes.dtype(dtype, "nbx.empty_like")
     return new(x.shape, kind, x.device if device is None else resolve_device(device))
 
 
@@ -188,9 +191,10 @@ def arange(
     n = max(-((first - last) // distance) if whole else math.ceil((last - first) / distance), 0)
     kind = dtypes.dtype((default_int if whole else default_float) if dtype is None else dtype, "nbx.arange")
     check_dtype("arange", kind, ARITHMETIC)
-    if kind.is_integer and whole and n:
+    as_shape(n, "nbx.arange")
+    if kind.is_integer and n:
         for value in (first, first + (n - 1) * distance):
-            result_type(kind, int(value), function="nbx.arange")
+            check_fits(int(value), kind, "nbx.arange")
     return _steps("arange", first, distance, int(n), kind, resolve_device(device))
 
 
@@ -230,16 +234,26 @@ def linspace(
     >>> nbx.linspace(0, 1, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32, device='cpu')
     """
-    if num < 0:
-        raise ArgumentError("nbx.linspace", "num is negative", got=num, allowed="an int from 0")
+    num = check_count(num, "nbx.linspace", "num")
+    first, last = (round_scalar(_scalar("linspace", "an end", v), float64, "nbx.linspace") for v in (start, stop))
+    if not (math.isfinite(first) and math.isfinite(last)):
+        got = f"start {first}, stop {last}"
+        raise ArgumentError("nbx.linspace", "an end is not finite", got=got, allowed="finite numbers")
     kind = default_float if dtype is None else dtypes.dtype(dtype, "nbx.linspace")
     check_dtype("linspace", kind, [d for d in ARITHMETIC if d.is_float])
     parts = num - 1 if endpoint else num
-    step = (float(stop) - float(start)) / parts if parts > 0 else 0.0
-    out = _steps("linspace", float(start), step, num, kind, resolve_device(device))
+    step = (last - first) / parts if parts > 0 else 0.0
+    out = _steps("linspace", first, step, num, kind, resolve_device(device))
     if endpoint and num > 1:
-        copy_into(out[num - 1], float(stop))
+        copy_into(out[num - 1], last)
     return out
+
+
+def _diagonal(name: str, k: object) -> int:
+    try:
+        return index(k)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ArgumentError(f"nbx.{name}", "k is not an int", got=repr(k), allowed="an int") from None
 
 
 def eye(
@@ -264,7 +278,9 @@ def eye(
     device
         A device or its name; by default `nbxtensor.default_device`.
     """
-    cols = n_rows if n_cols is None else n_cols
+    n_rows = check_count(n_rows, "nbx.eye", "a size")
+    cols = n_rows if n_cols is None else check_count(n_cols, "nbx.eye", "a size")
+    k = _diagonal("eye", k)
     out = zeros((n_rows, cols), dtype=dtype, device=device)
     row, col = max(-k, 0), max(k, 0)
     length = min(n_rows - row, cols - col)
@@ -277,6 +293,7 @@ def _triangle(name: str, x: Tensor, k: int, lower: bool) -> Tensor:
     if check_tensor(name, x).ndim < 2:
         raise ShapeError(f"nbx.{name}", "a matrix is needed", got=x.shape, allowed="at least two axes")
     rows, cols = x.shape[-2:]
+    k = max(-rows, min(_diagonal(name, k), cols))
     row, col = arange(rows, device=x.device).expand_dims(1), arange(cols, device=x.device)
     keep = greater_equal(row, col - k) if lower else greater_equal(col - k, row)
     return where(keep, x, full((), 0, dtype=x.dtype, device=x.device))

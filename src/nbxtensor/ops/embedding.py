@@ -14,6 +14,7 @@ import numpy as np
 from nbxtensor.base.errors import ShapeError
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.gather import gather_kernel
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.take import take
 from nbxtensor.tensor.tensor import Tensor
 
@@ -37,6 +38,7 @@ def embedding(indices: Tensor, weight: Tensor) -> Tensor:
     weight
         Matrix whose rows are looked up.
     """
-    if weight.ndim != 2:
+    check_tensor("nn.embedding", indices)
+    if check_tensor("nn.embedding", weight).ndim != 2:
         raise ShapeError("nbx.nn.embedding", "the weight is no matrix", got=weight.shape, allowed="(rows, width)")
     return take(weight, indices, axis=0)

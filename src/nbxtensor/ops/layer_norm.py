@@ -44,6 +44,8 @@ from nbxtensor.kernel.rows import (
     rows_of,
     store_tile,
 )
+from nbxtensor.ops._categories import number
+from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.tensor import Tensor, empty
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
@@ -248,7 +250,9 @@ def run(
     looped: bool | None = None,
 ) -> Tensor:
     function = f"nbx.nn.{name}"
-    for tensor in (x, weight, bias):
+    for what, tensor in (("x", x), ("the weight", weight), ("the bias", bias)):
+        if tensor is x or tensor is not None:
+            check_tensor(tensor, function, what)
         if tensor is not None and tensor.dtype not in FLOATS:
             raise DTypeError(function, "unsupported dtype", got=tensor.dtype, allowed="float16, bfloat16, float32")
         if tensor is not None and tensor.device is not x.device:
@@ -266,7 +270,7 @@ def run(
     if x.size == 0:
         return out
     plan = cached(_plans, key, lambda: _plan(name, x, weight, bias, out, axes, looped))
-    plan.run(x.ptr, *(t.ptr for t in (weight, bias) if t is not None), out.ptr, eps)
+    plan.run(x.ptr, *(t.ptr for t in (weight, bias) if t is not None), out.ptr, number(f"nn.{name}", "eps", eps))
     return out
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nbxtensor.base.errors import ShapeError
 from nbxtensor.kernel.declare import operator
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._matmul_kernels import matmul_kernel
 from nbxtensor.ops.matmul import matmul
 from nbxtensor.tensor.dispatch import table
@@ -39,6 +40,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     bias
         Vector (out,) or None.
     """
+    for operand in (x, weight) if bias is None else (x, weight, bias):
+        check_tensor("nn.linear", operand)
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         got = f"{weight.shape} and {None if bias is None else bias.shape}"
         raise ShapeError("nbx.nn.linear", "weight or bias do not fit", got=got, allowed="(out, in) and (out,)")

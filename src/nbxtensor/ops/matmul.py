@@ -36,6 +36,7 @@ from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._matmul_kernels import matmul_kernel, matmul_outer_kernel
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
@@ -258,7 +259,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 def product(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
     """`matmul` with a chosen tile; none changes a bit."""
-    if not a.shape or not b.shape:
+    if not check_tensor("matmul", a).shape or not check_tensor("matmul", b).shape:
         raise ShapeError("nbx.matmul", "an operand is 0-d", got=f"{a.shape} and {b.shape}", allowed="at least 1-D")
     if a.device is not b.device:
         raise DeviceError(
@@ -267,7 +268,7 @@ def product(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
             got=f"{a.device.name} and {b.device.name}",
             mend="move one of them with to_device",
         )
-    dtype = result_type(a.dtype, b.dtype)
+    dtype = result_type(a.dtype, b.dtype, function="nbx.matmul")
     if dtype.is_bool or dtype.storage_only:
         raise DTypeError("nbx.matmul", "unsupported dtype", got=dtype, allowed="integers and floats", mend="use astype")
     left = a if a.ndim > 1 else a.reshape(1, -1)

@@ -36,6 +36,7 @@ from nbxtensor.kernel.order import (
     smallest_key,
 )
 from nbxtensor.kernel.reduce import Reduction, keep, reduce, reduce_kernel
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.tensor.tensor import Tensor
 
 
@@ -80,7 +81,7 @@ def _reduction(x: DType, maximum: bool) -> Reduction:
 
 def check_rows(x: Tensor, axis: Any, name: str) -> None:
     """Raise unless every row along `axis` has an element and the dtype an order."""
-    if x.dtype.storage_only:
+    if check_tensor(name, x).dtype.storage_only:
         raise DTypeError(f"nbx.{name}", "the dtype has no order", got=x.dtype, mend="convert with astype first")
     axes = normalize_axes(axis, x.ndim, f"nbx.{name}")
     if any(x.shape[d] == 0 for d in axes):

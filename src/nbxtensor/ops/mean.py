@@ -22,6 +22,7 @@ from nbxtensor.base.errors import DTypeError
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.reduce import Reduction, add, reduce, reduce_kernel, tree_sum
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.sum import as_float32, as_float64, minus_zero32, minus_zero64
 from nbxtensor.tensor.tensor import Tensor
 
@@ -60,7 +61,7 @@ def mean(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool =
     keepdims
         Whether reduced axes stay, with size 1.
     """
-    if not x.dtype.is_float or x.dtype.storage_only:
+    if not check_tensor("mean", x).dtype.is_float or x.dtype.storage_only:
         raise DTypeError(
             "nbx.mean",
             "a mean is taken of floats",

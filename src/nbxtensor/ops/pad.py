@@ -12,13 +12,16 @@ Guarantee
     universal; exact.
 """
 
+import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex, cast
 
 import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, ShapeError
-from nbxtensor.kernel.declare import operator
+from nbxtensor.base.promotion import cast_scalar, python_scalar
+from nbxtensor.kernel import declare
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.tensor.create import asarray
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
@@ -41,15 +44,28 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.standard_normal((3, 5), np.float32), ((4, 2), (1, 0)), 0, "edge"
 
 
+def _fill(value: object) -> bool | int | float:
+    number = python_scalar(value)
+    if number is None:
+        raise ArgumentError("nbx.pad", "the value is not a number", got=repr(value), allowed="bool, int or float")
+    return number
+
+
 def _widths(x: Tensor, pad_width: int | Sequence[Any]) -> list[tuple[int, int]]:
-    if isinstance(pad_width, int):
-        return [(pad_width, pad_width)] * x.ndim
-    widths: list[tuple[int, int]] = []
-    for entry in pad_width:
-        pair: Any = (entry, entry) if isinstance(entry, int) else tuple(entry)
-        if len(pair) != 2:
-            raise ArgumentError("nbx.pad", "a width is an int or a pair", got=pair)
-        widths.append((int(pair[0]), int(pair[1])))
+    try:
+        if not hasattr(pad_width, "__iter__"):
+            width = operator.index(cast("SupportsIndex", pad_width))
+            return [(width, width)] * x.ndim
+        entries = cast("Sequence[Any]", pad_width)
+        pairs: list[Any] = [e if hasattr(e, "__iter__") else (e, e) for e in entries]
+        widths = [(operator.index(before), operator.index(after)) for before, after in pairs]
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            "nbx.pad",
+            "a width is an int or a pair of ints",
+            got=repr(pad_width),
+            allowed="an int, or one for each axis",
+        ) from None
     if len(widths) != x.ndim:
         raise ArgumentError("nbx.pad", "there must be a pair of widths for each axis", got=pad_width)
     return widths
@@ -66,7 +82,7 @@ def _positions(mode: Mode, n: int, before: int, after: int) -> "np.ndarray[Any, 
     return np.minimum(at, 2 * n - 2 - at)
 
 
-@operator("pad", reference=reference, samples=samples)
+@declare.operator("pad", reference=reference, samples=samples)
 def pad(x: Tensor, pad_width: int | Sequence[Any], value: bool | int | float = 0, mode: Mode = "constant") -> Tensor:
     """Surround `x` with more elements.
 
@@ -79,6 +95,7 @@ def pad(x: Tensor, pad_width: int | Sequence[Any], value: bool | int | float = 0
     mode
         ``constant``, ``edge``, ``reflect`` or ``wrap``.
     """
+    check_tensor("pad", x)
     if mode not in MODES:
         raise ArgumentError("nbx.pad", "unknown mode", got=repr(mode), allowed=MODES)
     widths = _widths(x, pad_width)
@@ -93,7 +110,7 @@ def pad(x: Tensor, pad_width: int | Sequence[Any], value: bool | int | float = 0
     inner = out[tuple(slice(max(a, 0), n - max(b, 0)) for n, (a, b) in zip(shape, widths, strict=True))]
     kept = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True))]
     if inner.size < out.size:
-        table["copy_into"](out, value)
+        table["copy_into"](out, cast_scalar(_fill(value), x.dtype, "nbx.pad"))
     if inner.size:
         table["copy_into"](inner, kept)
     return out

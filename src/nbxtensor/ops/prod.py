@@ -22,6 +22,7 @@ from nbxtensor.base import dtypes
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.reduce import Reduction, keep, multiply, reduce, reduce_kernel, tree_product
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.sum import accumulated, as_float32, as_float64, as_int64
 from nbxtensor.tensor.tensor import Tensor
 
@@ -61,7 +62,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 @operator("prod", kernels=(reduce_kernel, tree_product), reference=reference, samples=samples)
 def prod(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Product over `axis` (None: all axes); see `sum` for the parameters."""
-    result = accumulated(x.dtype, dtype, "nbx.prod")
+    result = accumulated(check_tensor("prod", x).dtype, dtype, "nbx.prod")
     if not result.is_float:
         reduction = INTEGER_PRODUCT
     else:

@@ -9,7 +9,7 @@ from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import expm1
 from nbxtensor.kernel.pointwise import pointwise
-from nbxtensor.ops._categories import check_float32_math, check_tensor, unary
+from nbxtensor.ops._categories import check_float32_math, check_tensor, number, unary
 from nbxtensor.ops._samples import Array, singles
 from nbxtensor.tensor.tensor import Tensor
 
@@ -62,7 +62,7 @@ def _with_parameters(name: str, fn: KernelFunction, x: Tensor, parameters: tuple
     check_tensor(f"nn.{name}", x)
     check_float32_math(f"nn.{name}", x.dtype)
     dtype = x.dtype if x.dtype.is_float else default_float
-    operands = (x, *map(float, parameters))
+    operands = (x, *(number(f"nn.{name}", "a parameter", p) for p in parameters))
     return pointwise(name, fn, operands, (float32,) * len(operands), dtype, out)
 
 

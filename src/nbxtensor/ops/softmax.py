@@ -36,6 +36,7 @@ from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import GROUP, LANES, Rows, cached, layout, power_of_two, rows_of
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel, softmax_forward_looped_kernel
 from nbxtensor.tensor.memory import check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, empty
@@ -150,7 +151,7 @@ _plans: dict[Any, Plan] = {}
 
 
 def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting: Setting | None = None) -> Tensor:
-    if x.dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
+    if check_tensor(f"nn.{name}", x).dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
         raise DTypeError(f"nbx.nn.{name}", "unsupported dtype", got=x.dtype, allowed="float16, bfloat16, float32")
     position = 0 if x.ndim == 0 and axis in (0, -1) else normalize_axis(axis, x.ndim, f"nbx.nn.{name}")
     if out is None:
@@ -162,6 +163,7 @@ def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting
         x = separate(x, out)
     if x.size == 0:
         return result
+    safe = bool(safe)
     source, target = (x, result) if x.ndim else (x.reshape(1), result.reshape(1))
     key = (name, position, safe, setting, layout(source), target.strides)
     plan = cached(_plans, key, lambda: _plan(name, source, target, position, safe, setting))

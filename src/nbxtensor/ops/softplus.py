@@ -9,7 +9,7 @@ from nbxtensor.kernel.math import for_16_bit
 from nbxtensor.kernel.math import softplus as softplus_value
 from nbxtensor.kernel.math import softplus_scaled as softplus_scaled_value
 from nbxtensor.kernel.pointwise import pointwise
-from nbxtensor.ops._categories import check_float32_math, check_tensor
+from nbxtensor.ops._categories import check_float32_math, check_tensor, number
 from nbxtensor.ops._samples import INF, NAN, Array, singles
 from nbxtensor.tensor.tensor import Tensor
 
@@ -76,6 +76,7 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = 20.0, *, out: T
     Tensor([2.0611537e-09, 6.9314718e-01], dtype=float32, device='cpu')
     """
     check_tensor("nn.softplus", x)
+    beta, threshold = number("nn.softplus", "beta", beta), number("nn.softplus", "threshold", threshold)
     if not abs(beta) > 0:
         raise ArgumentError("nbx.nn.softplus", "beta must not be 0", got=beta, allowed="any other number")
     check_float32_math("nn.softplus", x.dtype)
@@ -83,4 +84,4 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = 20.0, *, out: T
     if beta == 1.0 and threshold >= EXACT_THRESHOLD:
         fn = for_16_bit(softplus_value) if dtype.itemsize == 2 else softplus_value
         return pointwise("softplus", fn, (x,), (float32,), dtype, out)
-    return pointwise("softplus", softplus_scaled_value, (x, float(beta), float(threshold)), (float32,) * 3, dtype, out)
+    return pointwise("softplus", softplus_scaled_value, (x, beta, threshold), (float32,) * 3, dtype, out)

@@ -27,6 +27,7 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.reduce import Reduction, add, integer_sum, keep, minus_zero, reduce, reduce_kernel, tree_sum
+from nbxtensor.ops._categories import check_tensor
 from nbxtensor.tensor.tensor import Tensor
 
 
@@ -105,7 +106,7 @@ def sum(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None
     keepdims
         Whether reduced axes stay, with size 1.
     """
-    result = accumulated(x.dtype, dtype, "nbx.sum")
+    result = accumulated(check_tensor("sum", x).dtype, dtype, "nbx.sum")
     if not result.is_float:
         reduction = INTEGER_SUM
     else:

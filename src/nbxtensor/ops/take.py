@@ -23,6 +23,7 @@ from nbxtensor.base.errors import ArgumentError, ShapeError
 from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, normalize_axis
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.gather import check_bounds, check_index, gather, gather_kernel
+from nbxtensor.tensor.check import check_count
 from nbxtensor.tensor.tensor import Tensor, empty
 
 
@@ -128,6 +129,7 @@ def gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
     """
     function = "nbx.nn.gather_nd"
     check_index("gather_nd", indices, x)
+    batch_dims = check_count(batch_dims, function, "batch_dims")
     if not 0 <= batch_dims < max(1, min(x.ndim, indices.ndim)) or indices.ndim == 0:
         raise ArgumentError(function, "bad batch_dims", got=batch_dims, allowed="0 to below both ranks")
     count = indices.shape[-1]

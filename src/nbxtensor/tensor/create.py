@@ -9,13 +9,17 @@ from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ArgumentError, DTypeError
 from nbxtensor.device.protocol import Device
 from nbxtensor.tensor import host, interchange
+from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty, new
 
 __all__ = ["asarray", "empty", "from_dlpack", "from_numpy", "new", "to_numpy"]
 
-to_numpy = host.to_numpy
+
+def to_numpy(x: Tensor) -> "np.ndarray[Any, Any]":
+    """The elements as a NumPy array: without a copy where the host can read the memory, else copied."""
+    return host.to_numpy(check_tensor(x, "nbx.to_numpy"))
 
 
 def from_numpy(array: "np.ndarray[Any, Any]", device: str | Device = "cpu") -> Tensor:
@@ -24,6 +28,9 @@ def from_numpy(array: "np.ndarray[Any, Any]", device: str | Device = "cpu") -> T
     Strides, also negative ones, and the read-only flag are kept. Raises where the memory cannot be shared: other byte
     orders, items that are not aligned.
     """
+    if not host.is_array(array):
+        got = type(array).__name__
+        raise ArgumentError("nbx.from_numpy", "not a NumPy array", got=got, allowed="ndarray", mend="use nbx.asarray")
     return _from_numpy(array, None, resolve_device(device), False, "nbx.from_numpy")
 
 

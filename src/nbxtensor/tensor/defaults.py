@@ -26,7 +26,11 @@ def resolve_device(device: str | Device | None) -> Device:
     """`device` itself, the device of that name, or the default one for None."""
     if device is None:
         return default_device()
-    return devices.get(device) if isinstance(device, str) else device
+    if isinstance(device, str):
+        return devices.get(device)
+    if not hasattr(device, "allocate"):
+        raise DeviceError("device", "not a device or the name of one", got=repr(device), allowed=devices.NAMES)
+    return device
 
 
 def stream(stream: Any, device: str | Device = "cuda") -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nbxtensor.base import shapes
 from nbxtensor.base.errors import ArgumentError, AxisError, ShapeError
+from nbxtensor.tensor.check import check_tensor, check_tensors
 from nbxtensor.tensor.dispatch import table
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def reshape(x: "Tensor", shape: int | Sequence[int], *, copy: bool | None = None
     Tensor([[1, 2, 3],
             [4, 5, 6]], dtype=int64, device='cpu')
     """
+    check_tensor(x, "nbx.reshape")
     sizes = shapes.as_ints(shape, "nbx.reshape")
     new_shape = shapes.infer_shape(math.prod(x.shape), sizes, "nbx.reshape")
     if copy:
@@ -59,6 +61,7 @@ def reshape(x: "Tensor", shape: int | Sequence[int], *, copy: bool | None = None
 
 def permute_dims(x: "Tensor", axes: int | Sequence[int]) -> "Tensor":
     """A view with the axes in another order; `axes` names every axis once."""
+    check_tensor(x, "nbx.permute_dims")
     order = shapes.normalize_axes(axes, len(x.shape), "nbx.permute_dims")
     if len(order) != len(x.shape):
         raise AxisError("nbx.permute_dims", "every axis must be named once", got=axes, allowed=f"{x.ndim} axes")
@@ -74,6 +77,7 @@ def transpose(x: "Tensor") -> "Tensor":
 
 def matrix_transpose(x: "Tensor") -> "Tensor":
     """A view with the last two axes exchanged."""
+    check_tensor(x, "nbx.matrix_transpose")
     if len(x.shape) < 2:
         raise ShapeError("nbx.matrix_transpose", "needs at least two axes", got=x.shape)
     shape, strides = x.shape, x.strides
@@ -82,6 +86,7 @@ def matrix_transpose(x: "Tensor") -> "Tensor":
 
 def moveaxis(x: "Tensor", source: int | Sequence[int], destination: int | Sequence[int]) -> "Tensor":
     """A view with the axes `source` moved to the places `destination`; the others keep their order."""
+    check_tensor(x, "nbx.moveaxis")
     origin = shapes.normalize_axes(source, x.ndim, "nbx.moveaxis")
     goal = shapes.normalize_axes(destination, x.ndim, "nbx.moveaxis")
     if len(origin) != len(goal):
@@ -94,6 +99,7 @@ def moveaxis(x: "Tensor", source: int | Sequence[int], destination: int | Sequen
 
 def broadcast_to(x: "Tensor", shape: int | Sequence[int]) -> "Tensor":
     """A view of a larger shape in which axes are repeated without being copied."""
+    check_tensor(x, "nbx.broadcast_to")
     target = shapes.as_shape(shape, "nbx.broadcast_to")
     strides = shapes.broadcast_strides(x.shape, x.strides, target, "nbx.broadcast_to")
     return x.as_view(target, strides, x.offset)
@@ -101,12 +107,14 @@ def broadcast_to(x: "Tensor", shape: int | Sequence[int]) -> "Tensor":
 
 def broadcast_arrays(*tensors: "Tensor") -> list["Tensor"]:
     """Views of all `tensors` in their common shape."""
-    shape = shapes.broadcast_shapes(*(x.shape for x in tensors), function="nbx.broadcast_arrays")
+    given = check_tensors(tensors, "nbx.broadcast_arrays")
+    shape = shapes.broadcast_shapes(*(x.shape for x in given), function="nbx.broadcast_arrays")
     return [broadcast_to(x, shape) for x in tensors]
 
 
 def expand_dims(x: "Tensor", axis: int | Sequence[int] = 0) -> "Tensor":
     """A view with axes of size 1 put in so that they stand at `axis` in the result."""
+    check_tensor(x, "nbx.expand_dims")
     count = len(axis) if isinstance(axis, Sequence) else 1
     places = shapes.normalize_axes(axis, len(x.shape) + count, "nbx.expand_dims")
     shape, strides = list(x.shape), list(x.strides)
@@ -119,6 +127,7 @@ def expand_dims(x: "Tensor", axis: int | Sequence[int] = 0) -> "Tensor":
 
 def squeeze(x: "Tensor", axis: int | Sequence[int] | None = None) -> "Tensor":
     """A view without the axes `axis`, which must be of size 1; None: without all axes of size 1."""
+    check_tensor(x, "nbx.squeeze")
     if axis is None:
         gone = tuple(a for a, n in enumerate(x.shape) if n == 1)
     else:
@@ -132,6 +141,7 @@ def squeeze(x: "Tensor", axis: int | Sequence[int] | None = None) -> "Tensor":
 
 def flip(x: "Tensor", *, axis: int | Sequence[int] | None = None) -> "Tensor":
     """A view with the order along `axis` reversed; None: along every axis."""
+    check_tensor(x, "nbx.flip")
     axes = shapes.normalize_axes(axis, len(x.shape), "nbx.flip")
     strides, offset = list(x.strides), x.offset
     for a in axes:
@@ -142,4 +152,5 @@ def flip(x: "Tensor", *, axis: int | Sequence[int] | None = None) -> "Tensor":
 
 def unstack(x: "Tensor", /, *, axis: int = 0) -> tuple["Tensor", ...]:
     """The views along `axis`, one per index."""
+    check_tensor(x, "nbx.unstack")
     return tuple(moveaxis(x, axis, 0))
