@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from nbxtensor.base.errors import ArgumentError, NbxError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError, ShapeError
 from nbxtensor.kernel.declare import operators
 
 JUNK = [
@@ -153,3 +153,17 @@ def test_fill_values_fit_their_dtype():
             nbx.pad(x, 1, value=value)
         with pytest.raises(ArgumentError):
             nbx.full((2,), value, dtype="uint8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("int8", "int64"), ("float32", "float64"), ("uint8", "int8"), ("int8", "float32")]
+)
+def test_clip_refuses_a_bound_that_would_be_cut(dtype: str, bound: str):
+    x = nbx.asarray([1, 100], dtype=dtype)
+    for bounds in ({"max": 3}, {"min": 3}, {"min": 1, "max": 3}):
+        tensors = {name: nbx.asarray(value, dtype=bound) for name, value in bounds.items()}
+        with pytest.raises(DTypeError, match=r"nbx\.clip"):
+            nbx.clip(x, **tensors)
+    assert nbx.clip(nbx.asarray([1.0, 9.0]), max=nbx.asarray(3.0, dtype="float16")).tolist() == [1.0, 3.0]
+    with pytest.raises(DTypeError):
+        nbx.clip(nbx.asarray([True]), max=nbx.asarray(False))

@@ -10,7 +10,7 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import ARITHMETIC, DType, bool_, uint8, uint16, uint32, uint64
-from nbxtensor.base.errors import ArgumentError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DTypeError, ShapeError
 from nbxtensor.base.shapes import broadcast_shapes
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
@@ -222,7 +222,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     Raises
     ------
     DTypeError
-        If a bound's dtype does not promote to that of `x`.
+        If `x` is bool, or a bound and `x` promote to another dtype than that of `x`.
     """
     check_tensor("clip", x)
     result: Tensor = x
@@ -240,9 +240,10 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 def _bound(x: Tensor, bound: Operand) -> Operand:
-    if isinstance(bound, Tensor):
-        return bound
     _, b, dtype = operands("clip", x, bound, "numeric")
     if dtype is not x.dtype:
+        if isinstance(bound, Tensor):
+            got = f"{bound.dtype.name} bound for {x.dtype.name}"
+            raise DTypeError("nbx.clip", "the bound does not fit", got=got, mend="convert one of them with astype")
         raise ArgumentError("nbx.clip", "bound does not fit the dtype", got=bound, allowed=x.dtype.name)
     return b
