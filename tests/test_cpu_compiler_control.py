@@ -360,3 +360,25 @@ def test_scalar_loads_that_are_masked_off_touch_no_memory():
     assert (y == 15).all()
     fn((1,), np.arange(5), y, 3)
     assert (y == 6).all()
+
+
+@kernel
+def _stages(x, C: tl.constexpr, STAGES: tl.constexpr):
+    i, j = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+    v = tl.load(x + i * C + j)
+    for _ in tl.static_range(STAGES):
+        v = v * 2 + tl.sum(v, 1)[None, :]
+        v = v - tl.max(v, 0)[:, None]
+    tl.store(x + i * C + j, v)
+
+
+def test_scratch_memory_is_used_again():
+    x = np.random.default_rng(0).integers(-9, 9, (32, 32))
+    v = x.copy()
+    for _ in range(6):
+        v = v * 2 + v.sum(1)[None, :]
+        v = v - v.max(0)[:, None]
+    fn = Compiled(_stages, {"x": "*i64"}, {"C": 32, "STAGES": 6})
+    fn((1,), x)
+    np.testing.assert_array_equal(x, v)
+    assert fn.resources.stack_bytes < 6 * 32 * 32 * 8

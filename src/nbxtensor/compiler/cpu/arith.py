@@ -216,7 +216,20 @@ class Arith:
             overflow = b.put(f"and {mask} {least}, {minus}")
             bad = b.put(f"or {mask} {bad}, {overflow}")
         safe = self.select(bad, elem, one, y)
+        if self.n and source.bits <= 32 and elem != "i1" and y[0] == "%":
+            return self.divide_by_double(how, elem, x, safe)
         return b.put(f"{how} {type} {x}, {safe}")
+
+    def divide_by_double(self, how: str, elem: str, x: str, y: str) -> str:
+        """Vectors of up to 32 bits have no integer division; a quotient of doubles is exact once it is truncated."""
+        b, c, type = self.b, self.casts, llvm_type(elem, self.n)
+        wide, narrow = ("sitofp", "fptosi") if how[0] == "s" else ("uitofp", "fptoui")
+        ratio = b.put(f"fdiv {c.raw('double')} {c.cast(wide, elem, x, 'double')}, {c.cast(wide, elem, y, 'double')}")
+        quotient = c.cast(narrow, "double", ratio, elem)
+        if how.endswith("div"):
+            return quotient
+        product = b.put(f"mul {type} {quotient}, {y}")
+        return b.put(f"sub {type} {x}, {product}")
 
     def shift(self, how: str, source: Type, x: str, y: str) -> str:
         """A shift by the width or more gives 0, or the sign."""

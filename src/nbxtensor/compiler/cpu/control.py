@@ -53,6 +53,7 @@ def assign(low: Lowering, pairs: Sequence[tuple[Value, Buffer]], op: Op) -> None
             low.b.declarations["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
             moved = f"ptr {buffer.address}, ptr {temporary.address}, i64 {nbytes}, i1 false"
             low.b.do(f"call void @llvm.memcpy.p0.p0.i64({moved})")
+            low.release(temporary)
     else:
         fill_all(low, pairs)
 
@@ -100,7 +101,7 @@ class Carried:
             else:
                 stored = low.env.storage.get(init)
                 if isinstance(stored, Buffer) and uses(low, init) == 1:
-                    buffer = stored
+                    buffer = low.adopt(stored)
                 else:
                     buffer = low.buffer(arg.type, op)
                     fresh.append((init, buffer))

@@ -78,7 +78,7 @@ class Dot:
         low, start = self.low, self.op.operands[2]
         stored = low.env.storage.get(start)
         if isinstance(stored, Buffer) and uses(low, start) == 1:
-            return stored
+            return low.adopt(stored)
         buffer = low.buffer(start.type, self.op)
         low.fill([(start, buffer)])
         return buffer
@@ -99,6 +99,8 @@ class Dot:
         self.multiply(address, left.address, right.address)
         if loop:
             loop.close()
+        low.release(left)
+        low.release(right)
         low.env.storage[self.op.result] = result
 
     # --- packing

@@ -40,6 +40,8 @@ class Lowering(Walker):
     def __init__(self, function: Function, ids: Sequence[str], grid: Sequence[str]) -> None:
         super().__init__(Builder(), schedule(function))
         self.function = function
+        self.free: dict[int, list[str]] = {}
+        self.adopted: set[str] = set()
         self.ids = ids
         self.grid = grid
 
@@ -49,6 +51,10 @@ class Lowering(Walker):
         """Emit all operations but the terminator."""
         for op in block.ops[:-1]:
             self.op(op)
+            for value in self.schedule.last_uses.get(op, ()):
+                stored = self.env.storage.get(value)
+                if isinstance(stored, Buffer):
+                    self.release(stored)
 
     def op(self, op: Op) -> None:
         if op.name in HANDLERS:
@@ -77,13 +83,27 @@ class Lowering(Walker):
     # --- buffers
 
     def buffer(self, type: Type, op: Op | None = None) -> Buffer:
-        """Scratch memory for a tensor."""
-        buffer = Buffer(self.b.scratch(type.size * type.itemsize), type)
+        """Scratch memory for a tensor; what was released is used again."""
+        nbytes = type.size * type.itemsize
+        free = self.free.get(nbytes)
+        if free:
+            return Buffer(free.pop(), type)
+        buffer = Buffer(self.b.scratch(nbytes), type)
         if self.b.stack_bytes > MAX_SCRATCH:
             problem = f"the tensors of this kernel need more than {MAX_SCRATCH >> 20} MiB of scratch memory on the CPU"
             assert op is not None
             raise op.error(problem, "use smaller tiles")
         return buffer
+
+    def adopt(self, buffer: Buffer) -> Buffer:
+        """Let another value take over `buffer`: the end of its first owner no longer releases it."""
+        self.adopted.add(buffer.address)
+        return buffer
+
+    def release(self, buffer: Buffer) -> None:
+        """Nothing reads `buffer` any more."""
+        if buffer.address not in self.adopted:
+            self.free.setdefault(buffer.type.size * buffer.type.itemsize, []).append(buffer.address)
 
     def materialise(self, value: Value) -> Buffer:
         """Evaluate an expression into memory."""
@@ -96,10 +116,11 @@ class Lowering(Walker):
     def in_memory(self, values: Sequence[Value]) -> Generator[None, None, None]:
         """Have expressions in scratch memory for a while."""
         saved = dict(self.env.storage)
-        for value in values:
-            self.materialise(value)
-            self.held.add(value)
+        buffers = [self.materialise(value) for value in values]
+        self.held.update(values)
         yield
+        for buffer in buffers:
+            self.release(buffer)
         self.held.clear()
         self.env.storage = saved
 

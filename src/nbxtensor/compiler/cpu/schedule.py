@@ -42,6 +42,8 @@ class Schedule:
         Last store of a group -> all its stores; they share one loop nest.
     guarded
         Last store of a group -> loads that stay expressions if a check at run time finds them apart from its stores.
+    last_uses
+        Operation -> tensors of its block that nothing needs once it is emitted.
     """
 
     materialised: set[Value] = field(default_factory=set[Value])
@@ -50,6 +52,7 @@ class Schedule:
     )
     groups: dict[Op, list[Op]] = field(default_factory=dict[Op, list[Op]])
     guarded: dict[Op, list[Value]] = field(default_factory=dict[Op, list[Value]])
+    last_uses: dict[Op, list[Value]] = field(default_factory=dict[Op, list[Value]])
 
     def is_end(self, value: Value) -> bool:
         if value in self.materialised:
@@ -143,7 +146,26 @@ class Scheduler:
         self.forward()
         for op in reversed(self.ops):
             self.visit(op)
+        self.find_last_uses()
         return self.schedule
+
+    def find_last_uses(self) -> None:
+        for value, roots in self.roots.items():
+            home = value.op.parent if value.op is not None else None
+            if home is None or not self.schedule.is_end(value):
+                continue
+            ends = [self.within(home, group[-1] if (group := self.group_of(root)) else root) for root in roots]
+            if ends and all(end is not None and end is not home.terminator for end in ends):
+                last = max((end for end in ends if end is not None), key=lambda op: op.position)
+                self.schedule.last_uses.setdefault(last, []).append(value)
+
+    @staticmethod
+    def within(home: Block, op: Op) -> Op | None:
+        """The operation of block `home` that is or contains `op`."""
+        at: Op | None = op
+        while at is not None and at.parent is not home:
+            at = at.parent.owner if at.parent is not None else None
+        return at
 
     # --- store groups
 
