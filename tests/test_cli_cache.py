@@ -94,3 +94,13 @@ def test_looking_at_the_cache_brings_no_compiler(place: Path):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "src")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert done.stdout.splitlines()[-1] == "", done.stdout + done.stderr
+
+
+def test_a_warning_is_one_line() -> None:
+    environment = {**os.environ, "NBX_BOGUS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-m", "nbxtensor.cli", "models", "list"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("nbxtensor: ")
+    assert "NBX_BOGUS" in lines[0]

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 import click
@@ -50,8 +51,13 @@ def _complain(text: str) -> int:
     return FAILED
 
 
+def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"nbxtensor: {' '.join(str(message).split())}\n"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit status."""
+    warnings.formatwarning = _warning_line  # one line, as errors are
     try:
         status = nbxtensor.main(list(arguments), prog_name="nbxtensor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
