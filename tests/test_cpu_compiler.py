@@ -4,8 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cpu_compiler_harness import Compiled
+from cpu_compiler_harness import Compiled, load
+from nbxtensor.base.errors import CompileError
+from nbxtensor.compiler.cpu.compile import compile_ttir
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.compiler.ttir import ttir
+from nbxtensor.device.artifact import Target
+from nbxtensor.device.cpu_level import cpu_flags, supported_levels
 
 
 @kernel
@@ -66,3 +71,43 @@ def test_reductions_and_scan():
     np.testing.assert_array_equal(y[:128], w[:128] + w[128:])
     s = np.cumsum(v.astype(np.int32))
     np.testing.assert_array_equal(y[128 : 128 + 3 * 1024 : 3], (s + v.argmax()).astype(np.float32) * v.max())
+
+
+def test_both_levels_compile_and_give_the_same_bits():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(5000).astype(ml_dtypes.bfloat16)
+    results = []
+    for level in ("x86-64-v3", "x86-64-v4"):
+        text = ttir(_fused, {"x": "*bf16", "y": "*fp32", "n": "i64"}, {"BLOCK": 1024})
+        binary, _ = compile_ttir(text, Target("cpu", level), "fused")
+        call = load(binary, "fused")
+        if level in supported_levels(cpu_flags()):
+            y = np.zeros(5000, np.float32)
+            slots = np.array([x.ctypes.data, y.ctypes.data, 4999], np.int64)
+            call(slots.ctypes.data, 0, 5, 5, 1, 1)
+            results.append(y)
+    for y in results[1:]:
+        np.testing.assert_array_equal(y.view(np.int32), results[0].view(np.int32))
+
+
+def test_the_same_text_gives_the_same_object():
+    text = ttir(_row, {"x": "*fp32", "y": "*fp32", "n": "i64"}, {"C": 256})
+    target = Target("cpu", "x86-64-v3")
+    assert compile_ttir(text, target, "row") == compile_ttir(text, target, "row")
+
+
+def test_a_range_of_programs():
+    x, y = np.ones(4096, ml_dtypes.bfloat16), np.zeros(4096, np.float32)
+    text = ttir(_fused, {"x": "*bf16", "y": "*fp32", "n": "i64"}, {"BLOCK": 1024})
+    call = load(compile_ttir(text, Target("cpu", "x86-64-v3"), "fused")[0], "fused")
+    slots = np.array([x.ctypes.data, y.ctypes.data, 4096], np.int64)
+    call(slots.ctypes.data, 1, 3, 4, 1, 1)
+    assert (y[1024:3072] == 3).all()
+    assert (y[:1024] == 0).all()
+    assert (y[3072:] == 0).all()
+
+
+@pytest.mark.parametrize("target", [Target("cpu", "pentium"), Target("cuda", "sm_90")])
+def test_unknown_targets_are_refused(target):
+    with pytest.raises(CompileError, match="CPU"):
+        compile_ttir(ttir(_row, {"x": "*fp32", "y": "*fp32", "n": "i64"}, {"C": 8}), target, "row")

@@ -25,6 +25,9 @@ class FakeCuda:
     def synchronize(self):
         self.synchronized += 1
 
+    def allocate(self, nbytes):
+        raise AssertionError(f"a test that touches no memory asked for {nbytes} bytes")
+
 
 class FakeBuffer:
     ptr = 0x7F00_0000_0000

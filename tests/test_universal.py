@@ -1,6 +1,7 @@
 """Every kernel that a universal operator launches is free of operations whose bits depend on the device."""
 
 import contextlib
+import re
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from nbxtensor.kernel.declare import operators
 from nbxtensor.tensor.dispatch import table
 
 DTYPES = ("float32", "bfloat16", "int32")
+# LLVM narrows a float32 operation between widened 16-bit operands and a 16-bit result. For these it is exact to do so:
+# float32 has more than twice the digits, so rounding once or twice gives the same bits.
+NARROWED = re.compile(r"\b((add|sub|mul)\.rn|neg)\.(bf16|f16)(x2)?\s")
 
 
 def jobs(arch: str) -> dict[str, tuple[str, Job]]:
@@ -55,7 +59,8 @@ def test_machine_code_of_the_gpu_has_none_either() -> None:
             continue
         seen.add(kind)
         text = ttir(job.fn, dict(job.signature), dict(job.constants), job.options, job.divisible)
-        wrong += [f"{name}: {finding}" for finding in scan_ptx(lower_to_ptx(job).text, text)]
+        found = scan_ptx(lower_to_ptx(job).text, text)
+        wrong += [f"{name}: {finding}" for finding in found if not NARROWED.search(finding.text)]
     assert len({name for name, _ in seen}) > 40
     assert not wrong, "\n".join(wrong)
 

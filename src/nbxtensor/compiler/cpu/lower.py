@@ -113,16 +113,16 @@ class Lowering(Walker):
         return buffer
 
     @contextmanager
-    def in_memory(self, values: Sequence[Value]) -> Generator[None, None, None]:
-        """Have expressions in scratch memory for a while."""
-        saved = dict(self.env.storage)
+    def in_memory(self, values: Sequence[Value], *, rare: bool = False) -> Generator[None, None, None]:
+        """Have expressions in scratch memory for a while. Code that is `rare` is kept small."""
+        saved = dict(self.env.storage), set(self.held), self.rare
         buffers = [self.materialise(value) for value in values]
         self.held.update(values)
+        self.rare = rare or self.rare
         yield
         for buffer in buffers:
             self.release(buffer)
-        self.held.clear()
-        self.env.storage = saved
+        self.env.storage, self.held, self.rare = saved
 
     def fill(self, pairs: Sequence[tuple[Value, Buffer]]) -> None:
         """Evaluate expressions of one shape into buffers, all in one nest."""

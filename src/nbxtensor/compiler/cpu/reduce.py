@@ -12,7 +12,7 @@ from __future__ import annotations
 from nbxtensor.compiler.cpu.builder import Builder, float_literal, llvm_type
 from nbxtensor.compiler.cpu.expr import Evaluator
 from nbxtensor.compiler.cpu.index import CONST, LANE, Dim, Index, flatten, log2
-from nbxtensor.compiler.cpu.ir import Block, Op
+from nbxtensor.compiler.cpu.ir import Block, Op, Value
 from nbxtensor.compiler.cpu.lanes import Lanes, Number, Pointer, Uniform, Vector, int_range
 from nbxtensor.compiler.cpu.lower import Lowering, handles
 from nbxtensor.compiler.cpu.memory import TRUE
@@ -87,11 +87,19 @@ class Reduction:
         lanes = lanes_for(self.op)
         last = self.axis == len(self.shape) - 1
         if results < _MIN_RESULTS or (last and self.extent >= lanes):
-            self.along(min(lanes, self.extent))
+            with self.low.in_memory([o for o in self.op.operands if self.turned(o)]):
+                self.along(min(lanes, self.extent))
         else:
             self.across(lanes)
         for value, buffer in zip(self.op.results, self.buffers, strict=False):
             self.low.env.storage[value] = buffer
+
+    def turned(self, operand: Value) -> bool:
+        """Whether an operand is contiguous along another dimension; then it is better transposed first."""
+        low, shape = self.low, self.shape
+        if low.is_end(operand) or not low.strided(shape, [operand], self.axis):
+            return False
+        return low.lane_dim(shape, [operand]) != self.axis
 
     def along(self, lanes: int) -> None:
         """Vectors along the reduced axis, one result at a time."""

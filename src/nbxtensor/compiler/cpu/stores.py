@@ -34,7 +34,7 @@ def store(low: Lowering, op: Op) -> None:
     nest(low, group)
     b.jump(after)
     b.cur = mixed
-    with low.in_memory(loads):
+    with low.in_memory(loads, rare=True):
         nest(low, group)
     b.jump(after)
     b.cur = after

@@ -33,6 +33,7 @@ class Walker:
         self.dummy = builder.scratch(64)
         self.filling: set[Value] = set()
         self.held: set[Value] = set()
+        self.rare = False
 
     def is_end(self, value: Value) -> bool:
         return value in self.held or (value not in self.filling and self.schedule.is_end(value))
@@ -179,7 +180,8 @@ class Walker:
         """Lanes: 32 as a rule.
 
         16 where 8-byte data is in play or the expression is large (it would spill registers); 8 where lanes stride
-        through memory (their cache lines would push one another out before the next step uses them).
+        through memory (their cache lines would push one another out before the next step uses them) and where the
+        code is to be small.
         """
         index = full_index(shape)
         wide, large = False, 0
@@ -190,8 +192,8 @@ class Walker:
             large += 1
         if self.strided(shape, values, lane_dim):
             return NARROW
-        if self.held:
-            return NARROW  # code that hardly ever runs is kept small
+        if self.rare:
+            return NARROW
         return 16 if wide or large > _LARGE else MAX_LANES
 
     def strided(self, shape: tuple[int, ...], values: Sequence[Value], lane_dim: int) -> bool:
