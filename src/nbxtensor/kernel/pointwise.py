@@ -305,11 +305,11 @@ def pointwise(
     return target
 
 
-def recall(fn: KernelFunction, x: object) -> Tensor | None:
-    """The quick way of a repeated call: the result of `fn` on a tensor like one that `remember` was told of."""
+def recall(name: str, fn: KernelFunction, x: object) -> Tensor | None:
+    """The quick way of a repeated call: operator `name` with `fn` on a tensor like one that `remember` was told of."""
     if type(x) is not Tensor:
         return None
-    entry = _recent.get((fn, x.shape, x.strides, x.dtype, x.device))
+    entry = _recent.get((name, fn, x.shape, x.strides, x.dtype, x.device))
     if entry is None:
         return None
     plan, shape, result, device = entry
@@ -318,11 +318,11 @@ def recall(fn: KernelFunction, x: object) -> Tensor | None:
     return target
 
 
-def recall_pair(fn: KernelFunction, a: object, b: object) -> Tensor | None:
+def recall_pair(name: str, fn: KernelFunction, a: object, b: object) -> Tensor | None:
     """As `recall`, for two tensors."""
     if type(a) is not Tensor or type(b) is not Tensor:
         return None
-    key = (fn, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, a.device, b.device)
+    key = (name, fn, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, a.device, b.device)
     entry = _recent.get(key)
     if entry is None:
         return None
@@ -333,7 +333,12 @@ def recall_pair(fn: KernelFunction, a: object, b: object) -> Tensor | None:
 
 
 def remember(
-    fn: KernelFunction, computed: KernelFunction, types: tuple[DType, ...], result: DType, *operands: Operand
+    name: str,
+    fn: KernelFunction,
+    computed: KernelFunction,
+    types: tuple[DType, ...],
+    result: DType,
+    *operands: Operand,
 ) -> None:
     """Let the next call of `fn` on tensors like these skip checks and promotion; they have just passed them.
 
@@ -344,4 +349,4 @@ def remember(
     if entry is None or len(tensors) != len(operands):
         return
     parts = [part for o in tensors for part in (o.shape, o.strides, o.dtype)]
-    _recent[(fn, *parts, *(o.device for o in tensors))] = entry
+    _recent[(name, fn, *parts, *(o.device for o in tensors))] = entry

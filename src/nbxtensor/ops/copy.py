@@ -138,13 +138,10 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True) -> Tensor:
     check_tensor("astype", x)
     target = dtypes.dtype(dtype, "nbx.astype")
     if target is x.dtype:
-        return table_copy(x) if copy else x
+        return x.copy() if copy else x
     for each in (x.dtype, target):
         check_dtype("astype", each, ARITHMETIC, mend="convert float8 with NumPy and ml_dtypes")
     return pointwise("astype", same_value, (x,), (x.dtype,), target)
-
-
-table_copy = copy
 
 
 def _choices(rng: np.random.Generator) -> Iterator[tuple[Array, Array, Array]]:
@@ -225,18 +222,14 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
         If `x` is bool, or a bound and `x` promote to another dtype than that of `x`.
     """
     check_tensor("clip", x)
-    result: Tensor = x
+    kind = compute_type(x.dtype)
     if min is not None and max is not None:
-        low, high = (_bound(x, b) for b in (min, max))
-        kind = compute_type(x.dtype)
-        return pointwise("clip", clip_value, (x, low, high), (kind, kind, kind), x.dtype)
+        return pointwise("clip", clip_value, (x, _bound(x, min), _bound(x, max)), (kind,) * 3, x.dtype)
     if min is not None:
-        kind = compute_type(x.dtype)
-        return pointwise("clip", maximum_value, (x, _bound(x, min)), (kind, kind), x.dtype)
+        return pointwise("clip", maximum_value, (x, _bound(x, min)), (kind,) * 2, x.dtype)
     if max is not None:
-        kind = compute_type(x.dtype)
-        return pointwise("clip", minimum_value, (x, _bound(x, max)), (kind, kind), x.dtype)
-    return copy(result)
+        return pointwise("clip", minimum_value, (x, _bound(x, max)), (kind,) * 2, x.dtype)
+    return copy(x)
 
 
 def _bound(x: Tensor, bound: Operand) -> Operand:
