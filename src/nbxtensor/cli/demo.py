@@ -135,7 +135,13 @@ def _print_sentences(sentences: Sequence[str], matrix: "np.ndarray[Any, Any]", s
 @click.option("--device", default=None, help="Where to run: cpu, cuda, cuda:1.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def command(files: tuple[Path, ...], sentences: tuple[str, ...], device: str | None, as_json: bool) -> int:
-    """Name the types of FILES (this repository's if none are given), and tell how alike sentences are."""
+    """Name the types of FILES (this repository's if none are given), and tell how alike sentences are.
+
+    \b
+    Examples:
+      nbxtensor demo report.pdf picture.bin
+      nbxtensor demo --sentence "A cat sleeps." --sentence "A kitten naps." --json
+    """
     target = resolve_device(device)
     texts = sentences or SENTENCES
     found, complaints, file_seconds = name_files(target, files or default_files())

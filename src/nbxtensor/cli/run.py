@@ -170,7 +170,14 @@ def command(
     only_check: bool,
     as_json: bool,
 ) -> int:
-    """Run the ONNX file MODEL and write its outputs as .npy files."""
+    """Run the ONNX file MODEL and write its outputs as .npy files.
+
+    \b
+    Examples:
+      nbxtensor run model.onnx --check
+      nbxtensor run model.onnx --input ids=ids.npy --input mask=mask.npy
+      nbxtensor run model.onnx --dim batch=8 --device cuda --json
+    """
     if only_check:
         return show_check(check(model), as_json)
     seconds: dict[str, float] = {}
