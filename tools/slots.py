@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import triton
 
@@ -46,11 +47,11 @@ TARGET_LABEL = re.compile(r"`\((\.L_x_\d+)\)")
 class Block:
     """Instructions up to the next jump or label, and where it goes from there."""
 
-    names: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list[str])
     stores: bool = False  # writes the result for all threads
     exits: bool = False
     falls: bool = True
-    targets: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list[str])
 
 
 def disassemble(artifact: Artifact) -> str:
@@ -108,8 +109,12 @@ def path(found: list[Block], labels: dict[str, int]) -> list[str]:
 def compile_pointwise(fn: KernelFunction, operands: int, dtype: DType, block: int, warps: int) -> Artifact:
     """The kernel of `fn` over flat operands."""
     absent = range(operands, 3)
-    arguments = {"out_ptr": Pointer(dtype), **{f"x{i}": Pointer(dtype) for i in range(operands)}, "n_elements": 1 << 26}
-    constants = {
+    arguments: dict[str, Any] = {
+        "out_ptr": Pointer(dtype),
+        **{f"x{i}": Pointer(dtype) for i in range(operands)},
+        "n_elements": 1 << 26,
+    }
+    constants: dict[str, Any] = {
         **{f"x{i}": None for i in absent},
         "FN": fn,
         "KINDS": (ELEMENT,) * operands + (ABSENT,) * len(absent),
