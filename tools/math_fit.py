@@ -159,14 +159,34 @@ def mills_fit(k: float, degree: int) -> Fit:
     )
 
 
+def centred_mills_fit(k: float, centre: float, degree: int) -> Fit:
+    """Mills' ratio times (t + k) in z = centre - t / (t + k), for 0 <= t <= 13.8.
+
+    Times exp(-t^2 / 2 * LN2_LO / ln 2), which takes the place of a second part of ln 2.
+    """
+    small = mp.mpf("1.9046542121259336e-09") / mp.log(2)
+
+    def curve(z: mp.mpf) -> mp.mpf:
+        s = centre - z
+        t = k * s / (1 - s)
+        return mills(t) * (t + k) * mp.exp(-small * t * t / 2)
+
+    lowest = centre - 13.8 / (13.8 + k)
+    return Fit(curve, tuple(range(degree + 1)), lowest, centre, lambda z: 1 / curve(z))
+
+
 def exp_fits() -> dict[str, Fit]:
-    """exp(r) = 1 + r + r^2 * q(r), and 2^r = 1 + r * ln 2 + r^2 * q(r)."""
+    """exp(r) = 1 + r + r^2 * q(r), and 2^r = 1 + r * ln 2 + r^2 * q(r), and the one of gelu with tanh."""
     ln2 = mp.log(2)
     edge = float(ln2 / 2) * 1.0001
     curve = series(mp.exp, 2, 12)
     out = {f"EXP_{d}": Fit(curve, tuple(range(d + 1)), -edge, edge, lambda x: x * x / mp.exp(x)) for d in (3, 4, 5)}
     curve = series(lambda x: mp.exp(x * ln2), 2, 12)
-    return {**out, "EXP2": Fit(curve, tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)}
+    out["EXP2"] = Fit(curve, tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)
+    # 2^(r * (1 + delta)) = 1 + r * q(r), where 2^-18 * 603446 * (1 + delta) is 2 * sqrt(2 / pi) / ln 2.
+    factor = 2 * mp.sqrt(2 / mp.pi) * 2**18 / 603446
+    curve = series(lambda x: mp.exp(x * factor), 1, 14)
+    return {**out, "EXP_GELU": Fit(curve, tuple(range(6)), -0.505, 0.505, abs)}
 
 
 def log_fits() -> dict[str, Fit]:
@@ -207,7 +227,7 @@ def sigmoid_like_fits() -> dict[str, Fit]:
         out[f"ERF_{degree}"] = Fit(erf_near, tuple(range(degree + 1)), 1e-12, edge**2, odd_weight(mp.erf, 0))
         tail = tuple(range(degree + 2))
         out[f"ERFC_{degree + 1}"] = Fit(lambda t: mp.log(mp.erfc(t)), tail, edge, 3.95, mp.erfc)
-    return {**out, "MILLS_9": mills_fit(3.0, 9), "MILLS_8": mills_fit(2.5, 8)}
+    return {**out, "MILLS_10": centred_mills_fit(2.375, 0.4453125, 10), "MILLS_8": mills_fit(2.5, 8)}
 
 
 def fits() -> dict[str, Fit]:

@@ -1,8 +1,8 @@
 """tanh, erf and gelu of fp32.
 
 Near zero tanh and erf are odd polynomials; farther out they are 1 minus something small that an exponential gives.
-gelu(x) = x * Phi(x) comes from w = t * Phi(-t) with t = |x|, where Phi(-t) = exp(-t^2 / 2) * R(t) and R, Mills' ratio
-up to a factor, is a polynomial in 3 / (t + 3). t^2 is kept in two parts, so the negative tail is accurate in relative
+gelu(x) = x * Phi(x) comes from t * Phi(-t) with t = |x|, where Phi(-t) = exp(-t^2 / 2) * R(t) and R, Mills' ratio, is
+M / (t + c) with a polynomial M in t / (t + c). t^2 is kept in two parts, so the negative tail is accurate in relative
 terms down to the subnormals.
 """
 
@@ -11,14 +11,12 @@ from nbxtensor.kernel.math_bits import copy_sign, magnitude, negate
 from nbxtensor.kernel.math_exp import (
     LOG2E,
     MINUS_LN2_HI,
-    MINUS_LN2_LO,
     ROUND,
     clamp_high,
     exp_curve,
     exp_split,
     exp_tail,
     minus_reciprocal,
-    power_halves,
 )
 
 
@@ -72,41 +70,35 @@ def erf(x):
 
 @kernel
 def gelu(x):
-    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution. At most 2.2 ULP."""
-    a = clamp_high(magnitude(x), 14.5)
-    square = a * a
-    half = square * -0.5
+    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution. At most 2.19 ULP."""
+    a = clamp_high(tl.abs(x), 14.5)
+    r = minus_reciprocal(a + 2.375)
+    # e = -a^2 / 2 - n * ln 2 with what rounding left out of a^2, and what r lacks of -1 / (a + c) times the mean slope
+    # of ln(R) over ln(-r). The second part of ln 2 is nearly proportional to a^2: M has it.
+    h = a * -0.5
+    half = a * h
     t = tl.fma(half, LOG2E, ROUND)
     n = t - ROUND
-    # q = 3 / (a + 3). Its relative error, lost / 3, times the slope of ln(R) over ln(q), joins r.
-    d = a + 3.0
-    q = minus_reciprocal(d) * -3.0
-    lost = tl.fma(negate(q), a - (d - 3.0), tl.fma(negate(q), d, 3.0))
-    # -a^2 / 2 - n * ln 2 with all that rounding left out, joined from small to large.
-    rest = tl.fma(tl.fma(a, a, negate(square)), -0.5, lost * tl.fma(q, 0.5, 0.31))
-    main = tl.fma(n, MINUS_LN2_HI, half)
-    rest = tl.fma(n, MINUS_LN2_LO, rest)
-    r = main + rest
-    m = tl.fma(q, -0.027218163, 0.15192533)
-    m = tl.fma(m, q, -0.3193446)
-    m = tl.fma(m, q, 0.2770891)
-    m = tl.fma(m, q, -0.096782625)
-    m = tl.fma(m, q, 0.14061445)
-    m = tl.fma(m, q, 0.1061319)
-    m = tl.fma(m, q, 0.13474558)
-    top = tl.fma(m, q, 0.13283375)
-    under = tl.fma(m, q, 0.13283375 - top)
-    m = top
-    # w + low = a * R(a) = a * (q * m + 5.3e-6)
-    aq = a * q
-    floor = a * 5.3090366e-06
-    w = tl.fma(aq, m, floor)
-    low = tl.fma(aq, m, negate(w)) + floor
-    low = tl.fma(tl.fma(a, q, negate(aq)), m, low)
-    low = tl.fma(aq, under, low)
-    first, second = power_halves(t)
-    # times 1 + r + r^2 * (...), joined from small to large
-    low = tl.fma(w, tl.fma(r * r, exp_curve(r), (main - r) + rest), low)
-    w = w + tl.fma(w, r, low)
-    y = tl.fma(negate(second), w * first, tl.where(x < 0.0, -0.0, x))
-    return tl.where(a < 7.450580596923828e-09, x * 0.5, y)
+    lost = tl.fma(r, a, tl.fma(r, 2.375, 1.0))
+    e = tl.fma(n, MINUS_LN2_HI, half) + tl.fma(lost, 1.375, tl.fma(a, h, negate(half)))
+    z = tl.fma(r, -2.375, -0.5546875)
+    # minus M(z)
+    m = tl.fma(z, 0.0685961, -0.08481234)
+    m = tl.fma(m, z, -0.036040723)
+    m = tl.fma(m, z, 0.14232905)
+    m = tl.fma(m, z, -0.06364886)
+    m = tl.fma(m, z, -0.15373658)
+    m = tl.fma(m, z, 0.18784858)
+    m = tl.fma(m, z, 0.20219733)
+    m = tl.fma(m, z, -0.3950246)
+    m = tl.fma(m, z, -0.8667526)
+    top = tl.fma(m, z, -0.7456446)
+    # w = a * (u + low) = R * a * exp(...), in two parts so that two roundings less count.
+    u = r * top
+    low = tl.fma(r, tl.fma(m, z, -0.7456446 - top), tl.fma(r, top, negate(u)))
+    low = tl.fma(u, e, tl.fma(u, (e * e) * exp_curve(e), low))
+    w = tl.fma(a, u, a * low)
+    power = ((t.to(tl.int32, bitcast=True) << 23) + 0x57800000).to(tl.float32, bitcast=True)  # 2^(n + 48)
+    # The smaller of the bits as unsigned integers: x itself, and -0.0 below zero.
+    positive = tl.minimum(x.to(tl.uint32, bitcast=True), 0x80000000).to(tl.float32, bitcast=True)
+    return tl.fma(w * power, -3.552713678800501e-15, positive)
