@@ -2,7 +2,8 @@
 
 Any number of processes may use one directory at once, and each may be killed at any point. An entry is written under
 a temporary name and renamed, so it is there whole or not at all; a checksum finds what a crash of the machine or the
-disk did to it. A store that cannot be written is no error: artifacts then live as long as the process.
+disk did to it. What cannot be read counts as absent. A store, or one entry, that cannot be written is no error: the
+artifact then lives as long as the process.
 """
 
 import contextlib
@@ -53,7 +54,7 @@ class ArtifactStore:
         self._warned = False
 
     def get(self, key: str) -> Artifact | None:
-        """The artifact stored under `key`; an entry that is damaged is dropped."""
+        """The artifact stored under `key`; an entry that is damaged is dropped, one that cannot be read passed over."""
         kept = self._memory.get(key)
         if kept is not None or self._folder is None:
             return kept
@@ -65,10 +66,7 @@ class ArtifactStore:
                 if time.time() - status.st_mtime > _TOUCH_SECONDS:
                     with contextlib.suppress(OSError):
                         os.utime(file.fileno())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._warn(f"cannot be read ({error})")
+        except OSError:  # the artifact gets made again, and `put` tells what is wrong, if anything
             return None
         try:
             artifact = load(content)
@@ -106,7 +104,11 @@ class ArtifactStore:
                 written = 0
                 while written < len(content):
                     written += file.write(content[written:])
-            temporary.replace(path)
+            try:
+                temporary.replace(path)
+            except IsADirectoryError:
+                path.rmdir()  # goes if it is empty; whatever holds files of someone is left alone
+                temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -115,7 +117,7 @@ class ArtifactStore:
     def _warn(self, problem: str) -> None:
         if not self._warned:
             self._warned = True
-            text = f"the kernel cache {self.root} {problem}; compiled kernels are kept in memory only"
+            text = f"the kernel cache {self.root} {problem}; kernels that it cannot hold are kept in memory only"
             warnings.warn(text, CacheWarning, stacklevel=4)
 
     def _files(self) -> Iterator[Entry]:
@@ -125,7 +127,9 @@ class ArtifactStore:
             for item in listing:
                 if item.name.endswith(_SUFFIX) or item.name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):
-                        status = item.stat()
+                        if item.is_dir(follow_symlinks=False):
+                            continue
+                        status = item.stat(follow_symlinks=False)
                         yield Entry(Path(item.path), status.st_size, status.st_mtime)
 
     def _shrink(self, keep: str) -> None:
@@ -135,7 +139,7 @@ class ArtifactStore:
             for entry in self._files():
                 stale = entry.path.name.startswith(_TEMPORARY) and time.time() - entry.used > _STALE_SECONDS
                 if stale:
-                    entry.path.unlink(missing_ok=True)
+                    self._remove(entry)
                 else:
                     entries.append(entry)
             total = sum(e.nbytes for e in entries)
@@ -144,10 +148,19 @@ class ArtifactStore:
             for entry in sorted(entries, key=lambda e: e.used):
                 if entry.path.name == keep or entry.path.name.startswith(_TEMPORARY):
                     continue
-                entry.path.unlink(missing_ok=True)
-                total -= entry.nbytes
+                if self._remove(entry) is None:
+                    total -= entry.nbytes
                 if total <= _KEEP * self.limit:
                     return
+
+    @staticmethod
+    def _remove(entry: Entry) -> OSError | None:
+        """Remove the file of an entry; gives what stood in the way."""
+        try:
+            entry.path.unlink(missing_ok=True)
+        except OSError as error:
+            return error
+        return None
 
     def entries(self) -> list[Entry]:
         """The entries on disk, the most recently used first."""
@@ -165,16 +178,28 @@ class ArtifactStore:
             return None
 
     def clear(self) -> tuple[int, int]:
-        """Remove every entry; gives how many there were and their bytes. Raises `CacheError` if one cannot go."""
+        """Remove every entry; gives how many there were and their bytes.
+
+        Raises
+        ------
+        CacheError
+            If an entry cannot go; all that can are gone then.
+        """
         self._memory.clear()
         count = nbytes = 0
+        trouble: OSError | None = None
         try:
-            for entry in list(self._files()):
-                entry.path.unlink(missing_ok=True)
+            entries = list(self._files())
+        except OSError as error:
+            entries, trouble = [], error
+        for entry in entries:
+            error = self._remove(entry)
+            if error is None:
                 count += entry.path.name.endswith(_SUFFIX)
                 nbytes += entry.nbytes
-        except OSError as error:
-            raise CacheError("cache clear", f"cannot clear {self.root} ({error})") from error
+            trouble = trouble or error
+        if trouble is not None:
+            raise CacheError("cache clear", f"cannot clear {self.root} ({trouble})") from trouble
         return count, nbytes
 
     @contextmanager
