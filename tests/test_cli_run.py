@@ -98,6 +98,10 @@ def test_check(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["run", str(bad), "--check", "--json"]) == 2
     assert len(json.loads(capsys.readouterr().out)["unsupported"]) == 2
     assert "2 nodes are not supported" in failure(capsys, str(bad))
+    bad.write_bytes(graph([node("Foo", ["x"], ["y"])], x, ["y"]).SerializeToString())
+    assert "1 node is not supported" in failure(capsys, str(bad))
+    assert main(["run", str(bad), "--check"]) == 2
+    assert "1 node: Foo 1" in capsys.readouterr().out
 
 
 def test_refusals(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

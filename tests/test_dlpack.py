@@ -162,7 +162,7 @@ def test_a_producer_that_knows_max_version_only():
 def test_what_cannot_be_taken():
     with pytest.raises(ArgumentError, match=r"nbx\.from_dlpack: the object has no __dlpack__; got list"):
         nbx.from_dlpack([1])
-    with pytest.raises(DTypeError, match="code 5, 64 bits, 1 lanes"):
+    with pytest.raises(DTypeError, match="code 5, 64 bits, 1 lane;"):
         nbx.from_dlpack(np.zeros(2, np.complex64))
 
     class Used(Producer):

@@ -3,8 +3,10 @@ import pickle
 
 import pytest
 
+import nbxtensor as nbx
 from nbxtensor.base import errors
 from nbxtensor.base.errors import ArgumentError, NbxError
+from nbxtensor.base.text import counted
 from nbxtensor.tensor.dispatch import OperatorError
 
 TYPES = [t for _, t in inspect.getmembers(errors, inspect.isclass) if issubclass(t, NbxError)] + [OperatorError]
@@ -29,3 +31,14 @@ def test_every_type_has_a_builtin_base_and_survives_pickling(kind):
     assert type(again) is kind
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_numbers_and_nouns_agree():
+    assert [counted(n, "kernel") for n in (0, 1, 2)] == ["0 kernels", "1 kernel", "2 kernels"]
+    assert [counted(n, "axis", "axes") for n in (1, 2)] == ["1 axis", "2 axes"]
+    with pytest.raises(errors.AxisError, match="allowed: 1 axis$"):
+        nbx.zeros(3).permute_dims(())
+    with pytest.raises(errors.IndexingError, match="got 1 index$"):
+        nbx.take(nbx.zeros(0), nbx.asarray([0]))
+    with pytest.raises(errors.ShapeError, match="cannot hold 1 element;"):
+        nbx.zeros(1).reshape(2)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from nbxtensor.base.errors import AxisError, ShapeError
+from nbxtensor.base.text import counted
 
 Ints: TypeAlias = tuple[int, ...]
 
@@ -130,7 +131,7 @@ def infer_shape(size: int, shape: Sequence[int], function: str = "reshape") -> I
     if len(unknown) == 1 and known and size % known == 0:
         shape = [size // known if n == -1 else n for n in shape]
     elif unknown or known != size:
-        raise ShapeError(function, f"cannot hold {size} elements", got=tuple(shape))
+        raise ShapeError(function, f"cannot hold {counted(size, 'element')}", got=tuple(shape))
     return tuple(shape)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from nbxtensor.base.text import counted
 from nbxtensor.compiler.store import ArtifactStore, Entry, default_store
 from nbxtensor.device.artifact import Artifact
 
@@ -46,10 +47,6 @@ def _size(nbytes: float) -> str:
     return f"{nbytes:.1f} GiB"
 
 
-def _count(number: int) -> str:
-    return f"{number} kernel" if number == 1 else f"{number} kernels"
-
-
 def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console  # drawn only where no --json is asked for
     from rich.table import Table
@@ -71,7 +68,7 @@ def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
     if rows:
         console.print(table)
     total = sum(row["bytes"] for row in rows)
-    click.echo(f"{_count(len(rows))}, {_size(total)} of {_size(store.limit)} in {store.root}")
+    click.echo(f"{counted(len(rows), 'kernel')}, {_size(total)} of {_size(store.limit)} in {store.root}")
 
 
 @command.command("ls")
@@ -96,4 +93,4 @@ def clear_entries(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"removed": count, "bytes": nbytes}))
     else:
-        click.echo(f"removed {_count(count)}, {_size(nbytes)}")
+        click.echo(f"removed {counted(count, 'kernel')}, {_size(nbytes)}")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from nbxtensor.base.text import counted
 from nbxtensor.compiler.compile import compile_many
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.protocol import Device
@@ -22,7 +23,7 @@ def compile_kernels(jobs: Sequence[Job], device: Device) -> int:
         def say(done: int, total: int, name: str) -> None:
             nonlocal started
             if not started:
-                print(f"compiling {total} kernels for {device.target}", file=sys.stderr, flush=True)
+                print(f"compiling {counted(total, 'kernel')} for {device.target}", file=sys.stderr, flush=True)
             started = True
 
         compile_many(unique, say)

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 import nbxtensor
+from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels
 from nbxtensor.device.protocol import Device
 from nbxtensor.onnx.zoo.filetypes import BATCH, FileType, FileTypes
@@ -98,7 +99,7 @@ def _print_files(found: Sequence[FileType], seconds: float) -> None:
     from rich.console import Console  # drawn only when no JSON was asked for
     from rich.table import Table
 
-    table = Table(header_style="bold", title=f"Types of {len(found)} files, by magika", title_justify="left")
+    table = Table(header_style="bold", title=f"Types of {counted(len(found), 'file')}, by magika", title_justify="left")
     table.add_column("file", overflow="fold")
     table.add_column("type", overflow="fold")
     table.add_column("score", justify="right")

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
@@ -102,7 +103,7 @@ def show_check(found: Check, as_json: bool) -> int:
         click.echo(json.dumps(report, indent=2))
         return status
     counts = ", ".join(f"{op} {n}" for op, n in Counter(found.operators).most_common())
-    click.echo(f"opset {found.opset}, {sum(found.operators.values())} nodes: {counts}")
+    click.echo(f"opset {found.opset}, {counted(sum(found.operators.values()), 'node')}: {counts}")
     for line in found.unsupported:
         click.echo(f"not supported: {line}")
     if not found.unsupported:
@@ -124,7 +125,8 @@ def show_outputs(report: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     seconds = ", ".join(f"{what.replace('_', ' ')} {s:.3f} s" for what, s in report["seconds"].items())
-    console.print(f"{report['device']} ({report['target']}), {report['kernels']} kernels; {seconds}", highlight=False)
+    kernels = counted(report["kernels"], "kernel")
+    console.print(f"{report['device']} ({report['target']}), {kernels}; {seconds}", highlight=False)
 
 
 def execute(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nbxtensor.base.errors import CacheError
 from nbxtensor.base.knobs import cache_bytes, cache_dir
+from nbxtensor.base.text import counted
 from nbxtensor.compiler.artifact_file import CorruptArtifactError, dump, load
 from nbxtensor.compiler.key_lock import Lock, key_lock
 from nbxtensor.device.artifact import Artifact
@@ -86,7 +87,9 @@ class ArtifactStore:
         content = dump(artifact)
         if len(content) > self.limit:
             self._memory[artifact.key] = artifact
-            self._warn(f"takes at most {self.limit} bytes, an artifact has {len(content)}: raise NBX_CACHE_BYTES")
+            self._warn(
+                f"takes at most {counted(self.limit, 'byte')}, an artifact has {len(content)}: raise NBX_CACHE_BYTES"
+            )
             return
         try:
             self._publish(self._folder / (artifact.key + _SUFFIX), content)

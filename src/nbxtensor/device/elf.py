@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nbxtensor.base.errors import DeviceError
+from nbxtensor.base.text import counted
 
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS = 1, 2, 4, 8
 _SHF_WRITE, _SHF_ALLOC = 1, 2
@@ -82,7 +83,7 @@ class ElfObject:
         try:
             self._parse()
         except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
-            raise _bad("the object's tables point outside it", f"{len(data)} bytes") from error
+            raise _bad("the object's tables point outside it", counted(len(data), "byte")) from error
 
     def _parse(self) -> None:
         data = self._data
@@ -100,7 +101,7 @@ class ElfObject:
         self.sections: list[Section] = []
         for name, kind, flags, _, offset, size, link, info, align, _ in raw:
             if kind != _SHT_NOBITS and offset + size > len(data):
-                raise _bad("the object is cut short", f"{len(data)} bytes of at least {offset + size}")
+                raise _bad("the object is cut short", f"{counted(len(data), 'byte')} of at least {offset + size}")
             text = self._string(strings + name)
             self.sections.append(Section(text, kind, flags, offset, size, link, info, max(align, 1)))
         table_of = {i: self._symbols(s) for i, s in enumerate(self.sections) if s.kind == _SHT_SYMTAB}

@@ -14,6 +14,7 @@ from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import DeviceError, DTypeError, IndexingError
 from nbxtensor.base.shapes import merge_dims
+from nbxtensor.base.text import counted
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
@@ -150,7 +151,9 @@ def check_bounds(name: str, index: Tensor, size: int) -> None:
     if index.size == 0:
         return
     if size == 0:
-        raise IndexingError(f"nbx.{name}", "the axis is empty, no index fits", got=f"{index.size} indices")
+        raise IndexingError(
+            f"nbx.{name}", "the axis is empty, no index fits", got=counted(index.size, "index", "indices")
+        )
     if not (index.device.computes and index.device.host_accessible):
         return
     values: Any = index.numpy()

@@ -10,6 +10,7 @@ import numpy as np
 
 from nbxtensor.base.dtypes import of_numpy
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ModelError, ShapeError
+from nbxtensor.base.text import counted
 from nbxtensor.device.protocol import Device
 from nbxtensor.onnx import parse
 from nbxtensor.onnx.check import unsupported
@@ -249,5 +250,7 @@ def load(source: str | Path | bytes, device: str | Device | None = None) -> Mode
     lines = unsupported(graph)
     if lines:
         shown = "; ".join(lines[:20]) + (f"; and {len(lines) - 20} more" if len(lines) > 20 else "")
-        raise ModelError("nbx.onnx.load", f"{len(lines)} nodes are not supported", got=shown)
+        raise ModelError(
+            "nbx.onnx.load", counted(len(lines), "node is not supported", "nodes are not supported"), got=shown
+        )
     return Model(graph, device)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base.dtypes import DType
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.graph import Attribute, Node, Subgraph
 from nbxtensor.onnx.parse import import_onnx
 
@@ -40,9 +41,9 @@ def violation(node: Node, opset: int) -> str:
         return f"opset {opset} has no operator {node.op}"
     given = len(node.inputs)
     if not schema.min_input <= given <= schema.max_input:
-        return f"{given} inputs where {schema.min_input} to {schema.max_input} are allowed"
+        return f"{counted(given, 'input')} where {schema.min_input} to {schema.max_input} are allowed"
     if not schema.min_output <= len(node.outputs) <= schema.max_output:
-        return f"{len(node.outputs)} outputs where {schema.min_output} to {schema.max_output} are allowed"
+        return f"{counted(len(node.outputs), 'output')} where {schema.min_output} to {schema.max_output} are allowed"
     for name, value in node.attributes.items():
         known = schema.attributes.get(name)
         if known is None:

@@ -9,6 +9,7 @@ import numpy as np
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.graph import Array
 
 ELEMENT_TYPES: dict[int, DType] = {
@@ -64,8 +65,8 @@ def _external_bytes(entries: dict[str, str], folder: Path | None, where: str, ex
     if offset < 0 or length != expected or offset + length > path.stat().st_size:
         raise ModelError(
             "nbx.onnx.load",
-            f"{where} needs {expected} bytes of {location}",
-            got=f"offset {offset}, length {length}, file of {path.stat().st_size} bytes",
+            f"{where} needs {counted(expected, 'byte')} of {location}",
+            got=f"offset {offset}, length {length}, file of {counted(path.stat().st_size, 'byte')}",
         )
     with path.open("rb") as file:
         file.seek(offset)
@@ -115,14 +116,16 @@ def to_array(proto: Any, where: str, folder: Path | None) -> Array:
         values = _typed_values(proto, dtype)
         if len(values) != count:
             raise ModelError(
-                "nbx.onnx.load", f"{where} of shape {shape} needs {count} values", got=f"{len(values)} values"
+                "nbx.onnx.load",
+                f"{where} of shape {shape} needs {counted(count, 'value')}",
+                got=counted(len(values), "value"),
             )
         return _from_values(values, dtype, where).reshape(shape)
     if len(raw) != expected:
         raise ModelError(
             "nbx.onnx.load",
-            f"{where} of shape {shape} and {dtype.name} needs {expected} bytes",
-            got=f"{len(raw)} bytes",
+            f"{where} of shape {shape} and {dtype.name} needs {counted(expected, 'byte')}",
+            got=counted(len(raw), "byte"),
         )
     if dtype.is_bool:
         return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)

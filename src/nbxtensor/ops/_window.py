@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nbxtensor.base.errors import ArgumentError, ShapeError
 from nbxtensor.base.shapes import as_ints
+from nbxtensor.base.text import counted
 
 Sizes = int | Sequence[int]
 Padding = int | Sequence[int | Sequence[int]]
@@ -55,7 +56,7 @@ def _ints(value: object, name: str, function: str, allowed: str) -> tuple[int, .
 
 def per_axis(value: Sizes, rank: int, name: str, function: str, least: int = 1) -> tuple[int, ...]:
     """`value`, one number for every axis or one for each, as a tuple; numbers below `least` are refused."""
-    allowed = f"an int or {rank} ints, at least {least}"
+    allowed = f"an int or {counted(rank, 'int')}, at least {least}"
     numbers = _ints(value, name, function, allowed)
     if isinstance(value, int):
         numbers = numbers * rank
@@ -66,7 +67,7 @@ def per_axis(value: Sizes, rank: int, name: str, function: str, least: int = 1) 
 
 def padding_of(value: Padding, rank: int, function: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Padding before and after each axis from an int, one int an axis, or one pair an axis."""
-    allowed = f"an int, {rank} ints or {rank} pairs (before, after), at least 0"
+    allowed = f"an int, {counted(rank, 'int')} or {counted(rank, 'pair')} (before, after), at least 0"
     parts = (value,) * rank if isinstance(value, int) else value
     pairs = [_ints(p, "padding", function, allowed) for p in parts]
     pairs = [p * 2 if len(p) == 1 else p for p in pairs]

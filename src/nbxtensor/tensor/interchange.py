@@ -16,6 +16,7 @@ import numpy as np
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
+from nbxtensor.base.text import counted
 from nbxtensor.device import registry as devices
 from nbxtensor.device.protocol import Device
 from nbxtensor.tensor import host
@@ -182,7 +183,10 @@ def import_dlpack(source: Any, copy: bool | None) -> tuple[host.Layout, DType, D
     dtype = _DTYPES.get((code, bits)) if lanes == 1 else None
     if dtype is None:
         raise DTypeError(
-            "nbx.from_dlpack", "unknown dtype", got=f"code {code}, {bits} bits, {lanes} lanes", allowed=map(str, _CODES)
+            "nbx.from_dlpack",
+            "unknown dtype",
+            got=f"code {code}, {counted(bits, 'bit')}, {counted(lanes, 'lane')}",
+            allowed=map(str, _CODES),
         )
     where = devices.get("cpu" if kind == "cpu" else f"{kind}:{index}")
     before = tensor.device_type, tensor.device_id, code

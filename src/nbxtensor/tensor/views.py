@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nbxtensor.base import shapes
 from nbxtensor.base.errors import ArgumentError, AxisError, ShapeError
+from nbxtensor.base.text import counted
 from nbxtensor.tensor.check import check_tensor, check_tensors
 from nbxtensor.tensor.dispatch import table
 
@@ -64,7 +65,9 @@ def permute_dims(x: "Tensor", axes: int | Sequence[int]) -> "Tensor":
     check_tensor(x, "nbx.permute_dims")
     order = shapes.normalize_axes(axes, len(x.shape), "nbx.permute_dims")
     if len(order) != len(x.shape):
-        raise AxisError("nbx.permute_dims", "every axis must be named once", got=axes, allowed=f"{x.ndim} axes")
+        raise AxisError(
+            "nbx.permute_dims", "every axis must be named once", got=axes, allowed=counted(x.ndim, "axis", "axes")
+        )
     return x.as_view(tuple(x.shape[a] for a in order), tuple(x.strides[a] for a in order), x.offset)
 
 

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.graph import Node
 from nbxtensor.onnx.registry import Context, Function, Inputs, Results, get, handles, need, register
 from nbxtensor.program import Value
@@ -42,7 +43,7 @@ def _spatial(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
     if values is None:
         return (default,) * rank
     if len(values) != rank or any(v < 1 for v in values):
-        raise ModelError("onnx", f"{name} needs {rank} positive numbers", got=str(values))
+        raise ModelError("onnx", f"{name} needs {counted(rank, 'positive number')}", got=str(values))
     return values
 
 
@@ -91,7 +92,8 @@ def conv(context: Context, node: Node, inputs: Inputs) -> Results:
         or (bias is not None and bias.shape != weight.shape[:1])
     ):
         raise ModelError(
-            "onnx", f"Conv of {x.shape} with weights {weight.shape}, kernel {kernel}, {groups} groups does not fit"
+            "onnx",
+            f"Conv of {x.shape} with weights {weight.shape}, kernel {kernel}, {counted(groups, 'group')} does not fit",
         )
     w = window(node, x.shape[2:], weight.shape[2:])
     if any(n < 1 for n in w.places(x.shape[2:])):
@@ -121,7 +123,9 @@ def conv_transpose(context: Context, node: Node, inputs: Inputs) -> Results:
     rank, groups = _rank(x), node.int("group", 1)
     kernel = weight.shape[2:]
     if weight.ndim != x.ndim or groups < 1 or weight.shape[0] % groups or weight.shape[0] != x.shape[1]:
-        raise ModelError("onnx", f"ConvTranspose of {x.shape} with weights {weight.shape} in {groups} groups")
+        raise ModelError(
+            "onnx", f"ConvTranspose of {x.shape} with weights {weight.shape} in {counted(groups, 'group')}"
+        )
     if node.ints("kernel_shape") not in (None, kernel) or 0 in kernel:
         raise ModelError("onnx", f"ConvTranspose has weights {weight.shape} for another kernel")
     strides, dilations = _spatial(node, "strides", rank, 1), _spatial(node, "dilations", rank, 1)
@@ -163,7 +167,7 @@ def _transposed_pads(
             raise ModelError("onnx", f"pads needs {2 * rank} numbers", got=str(pads))
         return pads[:rank], pads[rank:]
     if len(wanted) != rank:
-        raise ModelError("onnx", f"output_shape needs {rank} numbers", got=str(wanted))
+        raise ModelError("onnx", f"output_shape needs {counted(rank, 'number')}", got=str(wanted))
     total = [max(f - w, 0) for f, w in zip(full, wanted, strict=True)]
     small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
     return (small, large) if mode == "SAME_UPPER" else (large, small)

@@ -7,6 +7,7 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.axes import normalized_axes, normalized_axis
 from nbxtensor.onnx.graph import Node
 from nbxtensor.onnx.registry import Context, Function, Inputs, Results, get, handles, need, register
@@ -109,19 +110,19 @@ def _pad_places(n: int, before: int, after: int, mode: str) -> "np.ndarray[Any, 
     if mode == "wrap":
         return places % n
     if max(before, after) >= n:
-        raise ModelError("onnx", f"Pad reflects {max(before, after)} elements of {n}")
+        raise ModelError("onnx", f"Pad reflects {counted(max(before, after), 'element')} of {n}")
     return n - 1 - np.abs(n - 1 - np.abs(places))
 
 
 def _pad(context: Context, x: Value, mode: str, pads: list[int], axes: tuple[int, ...], filler: Value | None) -> Value:
     if len(pads) != 2 * len(axes):
-        raise ModelError("onnx", f"Pad needs two numbers for each of {len(axes)} axes", got=str(pads))
+        raise ModelError("onnx", f"Pad needs {2 * len(axes)} numbers", got=str(pads))
     width = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     cut: list[tuple[int | None, int | None, int]] = []
     for axis, n in enumerate(x.shape):
         before, after = width.get(axis, (0, 0))
         if -min(before, 0) - min(after, 0) > n:
-            raise ModelError("onnx", f"Pad removes more than the {n} elements of axis {axis}", got=str(pads))
+            raise ModelError("onnx", f"Pad removes more than the {counted(n, 'element')} of axis {axis}", got=str(pads))
         cut.append((-min(before, 0), n + min(after, 0), 1))
     x = context.take_slices(x, cut)
     grown = tuple((max(b, 0), max(a, 0)) for b, a in (width.get(i, (0, 0)) for i in range(x.ndim)))

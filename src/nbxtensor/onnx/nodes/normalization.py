@@ -4,6 +4,7 @@ from math import prod
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.axes import normalized_axis
 from nbxtensor.onnx.graph import Node
 from nbxtensor.onnx.registry import Context, Inputs, Results, get, handles, need
@@ -84,7 +85,9 @@ def group_normalization(context: Context, node: Node, inputs: Inputs) -> Results
     groups = node.int("num_groups", 0)
     values = groups if context.opset < 21 else x.shape[1] if x.ndim > 1 else 0
     if x.ndim < 3 or groups < 1 or x.shape[1] % groups or scale.shape != (values,) or bias.shape != scale.shape:
-        raise ModelError("onnx", f"GroupNormalization of {x.shape} in {groups} groups with {scale.shape} scales")
+        raise ModelError(
+            "onnx", f"GroupNormalization of {x.shape} in {counted(groups, 'group')} with {scale.shape} scales"
+        )
     apart = context.reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
     y = _standardized(context, apart, tuple(range(2, apart.ndim)), node.float("epsilon", 1e-5))[0]
     if context.opset < 21:

@@ -8,6 +8,7 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.axes import normalized_axes
 from nbxtensor.onnx.graph import Array, Node
 from nbxtensor.onnx.registry import Context, Inputs, Results, get, handles, need
@@ -109,7 +110,9 @@ def _apply(context: Context, node: Node, x: Value, axes: dict[int, Axis], where:
         if axis.before == axis.after and axis.scale == 1:
             continue
         if axis.before < 1 or not 0 <= axis.after <= MAX_SIZE:
-            raise ModelError("onnx", f"{node.op} from {axis.before} to {axis.after} elements is not supported")
+            raise ModelError(
+                "onnx", f"{node.op} from {axis.before} to {counted(axis.after, 'element')} is not supported"
+            )
         at = PLACES[where](np.arange(axis.after, dtype=np.float32), axis)
         if mode == "nearest":
             taps = _nearest(at, axis, rounding)
@@ -123,7 +126,9 @@ def _apply(context: Context, node: Node, x: Value, axes: dict[int, Axis], where:
 
 def _by_scales(x: Value, positions: tuple[int, ...], scales: Array) -> dict[int, Axis]:
     if scales.shape != (len(positions),) or not bool(np.all(np.isfinite(scales) & (scales > 0))):
-        raise ModelError("onnx", f"one positive scale for each of {len(positions)} axes is needed", got=str(scales))
+        raise ModelError(
+            "onnx", f"{counted(len(positions), 'positive scale is', 'positive scales are')} needed", got=str(scales)
+        )
     return {
         p: Axis(x.shape[p], int(np.floor(x.shape[p] * np.float64(s))), float(s))
         for p, s in zip(positions, scales, strict=True)
@@ -157,7 +162,7 @@ def resize(context: Context, node: Node, inputs: Inputs) -> Results:
     if sizes is not None and sizes.size:
         wanted = context.ints(sizes, "the sizes of Resize")
         if len(wanted) != len(positions):
-            raise ModelError("onnx", f"Resize needs {len(positions)} sizes", got=str(wanted))
+            raise ModelError("onnx", f"Resize needs {counted(len(positions), 'size')}", got=str(wanted))
         axes = {
             p: Axis(x.shape[p], n, float(np.float32(n) / np.float32(max(x.shape[p], 1))))
             for p, n in zip(positions, wanted, strict=True)

@@ -7,6 +7,7 @@ import numpy as np
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import dtype as as_dtype
 from nbxtensor.base.errors import ModelError
+from nbxtensor.base.text import counted
 from nbxtensor.onnx.axes import normalized_axes, normalized_axis
 from nbxtensor.onnx.graph import Node
 from nbxtensor.onnx.registry import Context, Inputs, Results, get, handles, need
@@ -35,7 +36,9 @@ def constant_of_shape(context: Context, node: Node, inputs: Inputs) -> Results:
     value = node.attributes.get("value")
     filler = value if isinstance(value, np.ndarray) else np.zeros(1, np.float32)
     if filler.size != 1 or any(d < 0 for d in shape):
-        raise ModelError("onnx", "ConstantOfShape needs one value and a shape", got=f"{filler.size} values, {shape}")
+        raise ModelError(
+            "onnx", "ConstantOfShape needs one value and a shape", got=f"{counted(filler.size, 'value')}, {shape}"
+        )
     return context.broadcast(context.known(filler.reshape(()), as_dtype(filler.dtype)), shape)
 
 
@@ -178,10 +181,12 @@ def split(context: Context, node: Node, inputs: Inputs) -> Results:
     if sizes is None:
         step = -(-total // parts)
         if context.opset < 18 and total % parts:
-            raise ModelError("onnx", f"Split of {total} elements into {parts} equal parts")
+            raise ModelError("onnx", f"Split of {counted(total, 'element')} into {counted(parts, 'equal part')}")
         sizes = [max(0, min(step, total - i * step)) for i in range(parts)]
     if sum(sizes) != total or any(s < 0 for s in sizes) or len(sizes) != parts:
-        raise ModelError("onnx", f"Split of {total} elements into {parts} parts", got=str(list(sizes)))
+        raise ModelError(
+            "onnx", f"Split of {counted(total, 'element')} into {counted(parts, 'part')}", got=str(list(sizes))
+        )
     ends = np.cumsum(sizes).tolist()
     lead: tuple[tuple[int | None, int | None, int], ...] = ((None, None, 1),) * axis
     return [context.take_slices(x, (*lead, (end - n, end, 1))) for end, n in zip(ends, sizes, strict=True)]
