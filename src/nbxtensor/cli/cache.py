@@ -18,6 +18,11 @@ def command() -> None:
     """Look at the cache of compiled kernels, or empty it.
 
     NBX_CACHE_DIR says where it is, NBX_CACHE_BYTES how large it may grow.
+
+    \b
+    Examples:
+      nbxtensor cache ls
+      NBX_CACHE_DIR=/var/cache/nbx nbxtensor cache clear
     """
 
 
@@ -74,7 +79,13 @@ def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
 @command.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print everything that is known, as JSON.")
 def list_entries(as_json: bool) -> None:
-    """List the compiled kernels, the most recently used first."""
+    """List the compiled kernels, the most recently used first.
+
+    \b
+    Examples:
+      nbxtensor cache ls
+      nbxtensor cache ls --json | jq '.entries[] | select(.stack_bytes > 0) | .kernel'
+    """
     store = default_store()
     rows = [_row(entry, store.read(entry)) for entry in store.entries()]
     if as_json:
@@ -84,10 +95,16 @@ def list_entries(as_json: bool) -> None:
         _table(store, rows)
 
 
-@command.command("clear")
+@command.command("clear", short_help="Remove every compiled kernel.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was removed, as JSON.")
 def clear_entries(as_json: bool) -> None:
-    """Remove every compiled kernel; they are compiled again when they are next needed."""
+    """Remove every compiled kernel; they are compiled again when they are next needed.
+
+    \b
+    Examples:
+      nbxtensor cache clear
+      nbxtensor cache clear --json
+    """
     store = default_store()
     count, nbytes = store.clear()
     if as_json:
