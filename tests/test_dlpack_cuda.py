@@ -32,6 +32,7 @@ class FakeCuda:
 class FakeBuffer:
     ptr = 0x7F00_0000_0000
     nbytes = 1 << 20
+    readonly = False
 
 
 @pytest.fixture

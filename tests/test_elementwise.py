@@ -1,6 +1,7 @@
 """Every elementwise operator against its NumPy reference: values, special values, shapes, strides, in place."""
 
 import inspect
+import math
 import sys
 from typing import Any
 
@@ -375,7 +376,44 @@ def test_out_of_memory_names_the_operator_and_the_largest_tensors(device: str) -
         nbx.exp(huge)
     with pytest.raises(OutOfMemoryError, match=r"nbx\.add: "):
         huge + huge
+    with pytest.raises(OutOfMemoryError, match=r"nbx\.subtract: "):
+        nbx.subtract(huge, huge)
     assert same_bits(back(kept + 1), np.ones((1000, 777), np.float32))
+
+
+def test_repeated_calls_with_numbers_and_out_are_those_of_the_first(device: str) -> None:
+    values = np.linspace(-3, 3, 100).astype(np.float32)
+    x, other = tensor(values, device), tensor(values[::-1].copy(), device)
+    out = nbx.empty((100,), device=device)
+    for number in (0.1, 3, -0.0, 2**24 + 1, 1e39, math.inf, math.nan, True):
+        with np.errstate(over="ignore"):
+            rounded = np.float64(number).astype(np.float32)
+        for _ in range(2):
+            assert same_bits(back(x + number), values + rounded)
+            assert same_bits(back(number - x), rounded - values)
+            assert same_bits(back(nbx.multiply(x, number, out=out)), values * rounded)
+            assert same_bits(back(x > number), values > rounded)
+    for _ in range(3):  # `out` is an operand, shares memory with one, or is nobody's
+        both = tensor(values, device)
+        assert nbx.add(both, other, out=both) is both
+        assert same_bits(back(both), values + values[::-1])
+        shifted = tensor(values, device)
+        nbx.add(shifted[:-1], other[:-1], out=shifted[1:])
+        assert same_bits(back(shifted[1:]), values[:-1] + values[:0:-1])
+        shifted = tensor(values, device)
+        nbx.exp(shifted[1:], out=shifted[:-1])
+        assert same_bits(back(shifted[:-1]), back(nbx.exp(tensor(values[1:], device))))
+        in_place = tensor(values, device)
+        nbx.negative(in_place, out=in_place)
+        assert same_bits(back(in_place), -values)
+    frozen = values.copy()
+    frozen.flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="read-only"):
+            nbx.add(nbx.asarray(values), nbx.asarray(values), out=nbx.asarray(frozen))
+    nbx.add(nbx.asarray(values), nbx.asarray(values), out=nbx.asarray(values.copy()))
+    with pytest.raises(ArgumentError, match="read-only"):
+        nbx.add(nbx.asarray(values), nbx.asarray(values), out=nbx.asarray(frozen))
 
 
 def test_a_repeated_call_is_the_same_operator(device: str) -> None:

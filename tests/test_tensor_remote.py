@@ -16,6 +16,8 @@ from tensor_ops import lift
 
 
 class Block:
+    readonly = False
+
     def __init__(self, nbytes):
         self._memory = np.zeros(max(nbytes, 1), np.uint8)
         self.ptr = self._memory.ctypes.data

@@ -2,7 +2,7 @@
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,6 +33,15 @@ def _slot(kind: str) -> str:
     return _FORMATS[kind]
 
 
+def _misfit(kernel: LoadedKernel, args: Sequence[int | float], error: object) -> LaunchError:
+    return LaunchError(
+        "launch",
+        f"arguments of kernel {kernel.artifact.symbol} do not fit its signature ({error})",
+        got=f"{len(args)} arguments {tuple(args)}",
+        allowed=", ".join(kernel.artifact.signature) or "none",
+    )
+
+
 class CpuKernel:
     """An artifact loaded into executable memory.
 
@@ -40,13 +49,13 @@ class CpuKernel:
     ----------
     address
         Entry point: ``void (args, start, end, gx, gy, gz)``.
-    pack
-        Packs a job: head and arguments.
+    slots
+        Format of each argument in a job.
     cost
         Address of the measured cycles of one program, which the pool keeps up to date.
     """
 
-    __slots__ = ("_block", "_cost", "address", "artifact", "cost", "pack")
+    __slots__ = ("_block", "_cost", "address", "artifact", "cost", "slots")
 
     def __init__(self, artifact: Artifact) -> None:
         if artifact.resources.stack_bytes > STACK_BYTES // 2:
@@ -56,7 +65,7 @@ class CpuKernel:
             )  # fmt: skip
         self.artifact = artifact
         self._block, self.address = load_object(artifact.binary, artifact.symbol)
-        self.pack = struct.Struct(JOB + "".join(map(_slot, artifact.signature))).pack
+        self.slots = tuple(map(_slot, artifact.signature))
         self._cost = ctypes.c_uint64(0)
         self.cost = ctypes.addressof(self._cost)
 
@@ -104,25 +113,55 @@ class CpuDevice:
 
     def run(self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float]) -> int:
         """Run `kernel` over `grid`; returns how many workers helped."""
+        if len(args) != len(kernel.artifact.signature):
+            raise _misfit(kernel, args, "their number differs")
+        return self.bind(kernel, grid)(*args)
+
+    def bind(
+        self, kernel: LoadedKernel, grid: tuple[int, int, int], fixed: Sequence[int | float] = (), work: int = 0
+    ) -> Callable[..., int]:
+        """A function of the arguments before `fixed`, which come last, that runs `kernel` over `grid`."""
         assert isinstance(kernel, CpuKernel)
-        pool = self.pool
         x, y, z = grid
         total = x * y * z
-        if total <= 0 or x < 0 or y < 0:
+        if min(grid) <= 0:
             if min(grid) < 0:
                 raise LaunchError("launch", "the grid has a negative side", got=grid, mend="no program was run")
-            return 0
+            return lambda *values: 0
+        count = len(kernel.slots) - len(fixed)
+        pool = self.pool
+        call, state = pool.call, pool.state
+        # All that does not change from run to run is packed once.
+        head = struct.pack(JOB[:-1], kernel.address, total, x, y, z, kernel.cost)
         try:
-            job = kernel.pack(kernel.address, total, x, y, z, pool.start(), kernel.cost, *args)
+            tail = struct.pack("<" + "".join(kernel.slots[count:]), *fixed)
         except (struct.error, OverflowError) as error:
-            signature = kernel.artifact.signature
-            raise LaunchError(
-                "launch",
-                f"arguments of kernel {kernel.artifact.symbol} do not fit its signature ({error})",
-                got=f"{len(args)} arguments {tuple(args)}",
-                allowed=", ".join(signature) or "none",
-            ) from error
-        return pool.call(pool.state, job)
+            raise _misfit(kernel, fixed, error) from error
+        pack = struct.Struct(f"<{len(head)}sq{''.join(kernel.slots[:count])}{len(tail)}s").pack
+
+        def run(*values: int | float) -> int:
+            try:
+                job = pack(head, pool.helpers if pool.helpers == pool.wanted else pool.start(), *values, tail)
+            except (struct.error, OverflowError) as error:
+                raise _misfit(kernel, (*values, *fixed), error) from error
+            return call(state, job)
+
+        def run_two(a: int | float, b: int | float) -> int:
+            try:
+                job = pack(head, pool.helpers if pool.helpers == pool.wanted else pool.start(), a, b, tail)
+            except (struct.error, OverflowError) as error:
+                raise _misfit(kernel, (a, b, *fixed), error) from error
+            return call(state, job)
+
+        def run_three(a: int | float, b: int | float, c: int | float) -> int:
+            try:
+                job = pack(head, pool.helpers if pool.helpers == pool.wanted else pool.start(), a, b, c, tail)
+            except (struct.error, OverflowError) as error:
+                raise _misfit(kernel, (a, b, c, *fixed), error) from error
+            return call(state, job)
+
+        # Unpacking a tuple of arguments costs as much as the rest of a run: the usual numbers have their own form.
+        return {2: run_two, 3: run_three}.get(count, run)
 
     def copy_from_host(self, ptr: int, host: memoryview) -> None:
         """Copy contiguous host bytes to `ptr`."""

@@ -73,6 +73,7 @@ class CpuBuffer:
     """A block of host memory; goes back to its allocator with the last reference."""
 
     __slots__ = ("_home", "_shelf", "nbytes", "ptr")
+    readonly = False
 
     def __init__(self, home: "Allocator", shelf: _Shelf, ptr: int, nbytes: int) -> None:
         self._home = home

@@ -15,8 +15,8 @@ from nbxtensor.base.errors import ArgumentError, DeviceError
 from nbxtensor.device.cpu_code import CodeBlock
 from nbxtensor.device.cpu_pool_code import CODE, LAUNCH, WORKER
 
-JOB = "<QqqqqqQ"
-"""Head of a job: function, programs, gx, gy, gz, helpers, address of the cost; the arguments follow."""
+JOB = "<QqqqqQq"
+"""Head of a job: function, programs, gx, gy, gz, address of the cost, helpers; the arguments follow."""
 
 SPIN_CYCLES = 50_000
 GRAIN_CYCLES = 60_000
@@ -55,8 +55,10 @@ class Pool:
 
     Attributes
     ----------
+    wanted
+        Workers that a launch should be able to use.
     helpers
-        Workers that a launch may use.
+        Workers that a launch may use: `wanted` of them once `start` was called.
     workers
         Workers that exist.
     state
@@ -72,8 +74,12 @@ class Pool:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._code))
         prototype = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_char_p)
         self.call = prototype(self._code.address + LAUNCH)
-        self._limit = threads
+        self.wanted = threads - 1
         self.helpers = 0
+        self._state = mmap.mmap(-1, _POOL_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        anchor = ctypes.c_char.from_buffer(self._state)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(anchor))
+        self.state = ctypes.addressof(anchor)
         self._fresh()
         os.register_at_fork(after_in_child=self._fresh)
         self.set_threads(threads)
@@ -81,17 +87,14 @@ class Pool:
     def _fresh(self) -> None:
         self._lock = threading.Lock()
         self.workers = 0
-        self._state = mmap.mmap(-1, _POOL_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        anchor = ctypes.c_char.from_buffer(self._state)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(anchor))
-        self.state = ctypes.addressof(anchor)
+        self._state[:] = bytes(_POOL_BYTES)
         struct.pack_into("<QQ", self._state, _OFFSET_SPIN, SPIN_CYCLES, GRAIN_CYCLES)
         self.helpers = 0
 
     @property
     def threads(self) -> int:
         """Threads that a launch may use, the calling one included."""
-        return self._limit
+        return self.wanted + 1
 
     @property
     def parked(self) -> int:
@@ -102,12 +105,12 @@ class Pool:
         """Change how many threads a launch may use."""
         if threads < 1:
             raise ArgumentError("set_num_threads", "a launch needs a thread", got=threads, allowed="1 and more")
-        self._limit = threads
+        self.wanted = threads - 1
         self.helpers = min(self.helpers, threads - 1)
 
     def start(self) -> int:
         """Make the workers that are still missing; returns how many may help with a launch."""
-        wanted = self._limit - 1
+        wanted = self.wanted
         if self.helpers != wanted:
             with self._lock:
                 while self.workers < wanted:

@@ -5,8 +5,8 @@
 #   00 u32 seq      raised once per job            00 fn      void (args, start, end, gx, gy, gz)
 #   04 u32 parked   workers asleep on seq          08 total   programs of the grid, at least 1
 #   08 u64 spin     cycles to spin before sleep    10 gx      18 gy      20 gz
-#   10 u64 grain    cycles of work worth a thread  28 helpers workers that may help
-#   40 u32 lock     1 while a job holds the pool   30 cost    address of u64: cycles a program took, 0 = unknown
+#   10 u64 grain    cycles of work worth a thread  28 cost    address of u64: cycles a program took, 0 = unknown
+#   40 u32 lock     1 while a job holds the pool   30 helpers workers that may help
 #   44 u32 tickets  workers that may still join    38 args    8 bytes each
 #   48 u32 done     joined workers that are done
 #   4c u32 sleeping 1 if the launcher sleeps on done
@@ -38,13 +38,13 @@ nbx_launch:
         mov     rbx, rdi
         mov     rbp, rsi
         mov     r13, [rbp + 0x08]       # total
-        mov     r12, [rbp + 0x28]       # helpers = min(helpers, total - 1, total * cost / grain - 1)
+        mov     r12, [rbp + 0x30]       # helpers = min(helpers, total - 1, total * cost / grain - 1)
         lea     rax, [r13 - 1]
         cmp     r12, rax
         cmova   r12, rax
         test    r12, r12
         jz      .Lserial
-        mov     rcx, [rbp + 0x30]
+        mov     rcx, [rbp + 0x28]
         mov     rax, [rcx]
         test    rax, rax
         jz      .Lpublish               # cost unknown: all may help
@@ -173,7 +173,7 @@ nbx_launch:
 
 # cost = (now - r15) / r14, at least 1. Workers that left nothing for the launcher: the job was smaller than thought.
 .Lrecord:
-        mov     rcx, [rbp + 0x30]
+        mov     rcx, [rbp + 0x28]
         test    r14, r14
         jz      .Lhalve
         rdtsc

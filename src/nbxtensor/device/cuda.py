@@ -3,7 +3,7 @@
 import atexit
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -220,26 +220,39 @@ class CudaDevice:
         self, kernel: LoadedKernel, grid: tuple[int, int, int], args: Sequence[int | float], work: int = 0
     ) -> None:
         """Run `kernel` over `grid` on the current stream. `LaunchError` if it cannot be; the GPU stays usable."""
+        self.bind(kernel, grid)(*args)
+
+    def bind(
+        self, kernel: LoadedKernel, grid: tuple[int, int, int], fixed: Sequence[int | float] = (), work: int = 0
+    ) -> Callable[..., None]:
+        """A function of the arguments before `fixed`, which come last, that runs `kernel` over `grid`."""
         assert isinstance(kernel, CudaKernel)
         if 0 in grid:
-            return
-        thread = self._threads
-        try:
-            kernel.pack_into(thread.arguments, 0, kernel.nbytes, *args, 0, 0)
-        except (struct.error, OverflowError, TypeError):
-            kernel.pack_into(thread.arguments, 0, kernel.nbytes, *_converted(kernel.artifact, args), 0, 0)
+            return lambda *values: None
         x, y, z = grid
-        threads, shared, stream, extra = kernel.threads, kernel.shared, thread.line.stream, thread.extra
-        try:
-            if self._alone:
-                (status,) = self._submit(kernel.function, x, y, z, threads, 1, 1, shared, stream, 0, extra)
-            else:
-                with self._context.current():
-                    (status,) = self._submit(kernel.function, x, y, z, threads, 1, 1, shared, stream, 0, extra)
-        except OverflowError:
-            status = self._driver.CUresult.CUDA_ERROR_INVALID_VALUE
-        if status:
-            raise self._failed(kernel, grid, status)
+        pack_into, nbytes, function = kernel.pack_into, kernel.nbytes, kernel.function
+        threads, shared, submit = kernel.threads, kernel.shared, self._submit
+        last = (*fixed, 0, 0)
+
+        def run(*values: int | float) -> None:
+            thread = self._threads
+            try:
+                pack_into(thread.arguments, 0, nbytes, *values, *last)
+            except (struct.error, OverflowError, TypeError):
+                pack_into(thread.arguments, 0, nbytes, *_converted(kernel.artifact, (*values, *fixed)), 0, 0)
+            stream, extra = thread.line.stream, thread.extra
+            try:
+                if self._alone:
+                    (status,) = submit(function, x, y, z, threads, 1, 1, shared, stream, 0, extra)
+                else:
+                    with self._context.current():
+                        (status,) = submit(function, x, y, z, threads, 1, 1, shared, stream, 0, extra)
+            except OverflowError:
+                status = self._driver.CUresult.CUDA_ERROR_INVALID_VALUE
+            if status:
+                raise self._failed(kernel, grid, status)
+
+        return run
 
     def _failed(self, kernel: CudaKernel, grid: tuple[int, int, int], status: Any) -> Exception:
         if int(status) in FATAL:

@@ -31,6 +31,7 @@ class CudaBuffer:
     """A block of device memory; goes back to the pool with its last reference."""
 
     __slots__ = ("__weakref__", "_line", "_pool", "_shelf", "nbytes", "ptr")
+    readonly = False
 
     def __init__(self, pool: "Pool", ptr: int, nbytes: int, shelf: Shelf, line: Line) -> None:
         self._pool = pool

@@ -4,7 +4,7 @@ Shapes, dtypes, launches, and the memory that a piece of work would use come out
 target, so kernels are chosen and priced as they would be there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nbxtensor.base.errors import DeviceError
 from nbxtensor.device.artifact import Artifact, Target
@@ -20,6 +20,7 @@ class NullBuffer:
     """A range of addresses that no memory stands behind; counts as live until it is dropped."""
 
     __slots__ = ("_device", "nbytes", "ptr")
+    readonly = False
 
     def __init__(self, device: "NullDevice", ptr: int, nbytes: int) -> None:
         self._device = device
@@ -100,6 +101,12 @@ class NullDevice:
     ) -> None:
         """Record the launch of a loaded kernel."""
         self.record((kernel.artifact.symbol, grid, tuple(args), work))
+
+    def bind(
+        self, kernel: LoadedKernel, grid: tuple[int, int, int], fixed: Sequence[int | float] = (), work: int = 0
+    ) -> Callable[..., None]:
+        """A function that records the launch."""
+        return lambda *values: self.launch(kernel, grid, (*values, *fixed), work)
 
     def copy_from_host(self, ptr: int, host: memoryview) -> None:
         """Accept the bytes and keep none of them."""

@@ -1,6 +1,6 @@
 """What every device offers. Code above asks a device for a capability, never for a vendor's name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,8 @@ class Buffer(Protocol):
     def ptr(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def readonly(self) -> bool: ...
 
 
 class LoadedKernel(Protocol):
@@ -88,6 +90,12 @@ class Device(Protocol):
         Pointers travel as integers, in the order of the artifact's signature. `work` is the number of elements that
         the launch touches (0: unknown), from which a CPU chooses its thread count.
         """
+        ...
+
+    def bind(
+        self, kernel: LoadedKernel, grid: tuple[int, int, int], fixed: Sequence[int | float] = (), work: int = 0
+    ) -> Callable[..., object]:
+        """A quick function that launches `kernel` over `grid`: of the arguments that precede those in `fixed`."""
         ...
 
     def copy_from_host(self, ptr: int, host: memoryview) -> None:

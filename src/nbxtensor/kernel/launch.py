@@ -1,11 +1,11 @@
 """The only place where kernels are launched.
 
 A launch is described by a `Plan`: kernel, types, constants, settings, grid. Making one costs a lookup or a compile;
-running it costs the device's launch alone. Every run passes through `Plan.run`, where devices that compute nothing
+running it costs the device's launch alone. Every run passes through `Plan.run`; devices that compute nothing
 record it instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from nbxtensor.base.dtypes import DType
 from nbxtensor.compiler.compile import Job, compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device, LoadedKernel
+from nbxtensor.device.protocol import Device
 
 Grid = tuple[int, int, int]
 Constant = bool | int | float | str | DType | KernelFunction | tuple[int, ...] | None
@@ -72,11 +72,16 @@ class Plan:
         Values of the remaining parameters by name.
     work
         Elements that the whole launch touches: where programs are plain code, small launches stay on one thread.
+
+    Attributes
+    ----------
+    run
+        Launches with the addresses and scalars given, in the order of the plan's arguments.
     """
 
     __slots__ = (
+        "_bound",
         "_fixed",
-        "_kernels",
         "_pointers",
         "arguments",
         "constants",
@@ -85,6 +90,7 @@ class Plan:
         "grid",
         "name",
         "options",
+        "run",
         "work",
     )
 
@@ -118,7 +124,8 @@ class Plan:
                 fixed.extend(argument)
         self._fixed = tuple(fixed)
         self._pointers = tuple(pointers)
-        self._kernels: list[LoadedKernel | None] = [None, None]
+        self._bound: list[Callable[..., object] | None] = [None, None]
+        self.run: Callable[..., object] = self._first
 
     def job(self, aligned: bool = True) -> Job:
         """What must be compiled for this plan; `aligned`: every pointer is a multiple of 16 bytes."""
@@ -142,20 +149,31 @@ class Plan:
             target=self.device.target,
         )
 
-    def run(self, *values: int | float) -> None:
-        """Launch with the addresses and scalars in `values`, in the order of the plan's arguments."""
+    def _first(self, *values: int | float) -> None:
+        """The first run; finds out how the later ones go."""
+        device = self.device
         if 0 in self.grid:
             return
-        device = self.device
         if not device.computes:
             device.record(Call(self.name, self.job(), self.grid, (*values, *self._fixed)))
             return
+        if device.profile.warp_size == 1:
+            self.run = self._bind(True)
+        else:
+            self.run = self._by_alignment
+        self.run(*values)
+
+    def _by_alignment(self, *values: int | float) -> None:
         aligned = 1
         for position in self._pointers:
             if values[position] % ALIGNMENT:
                 aligned = 0
                 break
-        kernel = self._kernels[aligned]
-        if kernel is None:
-            kernel = self._kernels[aligned] = device.load(compile_job(self.job(bool(aligned))))
-        device.launch(kernel, self.grid, (*values, *self._fixed), self.work)
+        run = self._bound[aligned]
+        if run is None:
+            run = self._bound[aligned] = self._bind(bool(aligned))
+        run(*values)
+
+    def _bind(self, aligned: bool) -> Callable[..., object]:
+        kernel = self.device.load(compile_job(self.job(aligned)))
+        return self.device.bind(kernel, self.grid, self._fixed, self.work)

@@ -6,19 +6,20 @@ Whole tiles run unmasked, the tail apart. The function sees one element at a tim
 layout nor tile can change a bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from nbxtensor.base.dtypes import DType, int64, uint64
+from nbxtensor.base.dtypes import DType, float32, int64, uint64
 from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
 from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, contiguous_strides, merge_dims
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device
+from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast
 from nbxtensor.tensor.check import check_tensor
+from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.memory import check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
@@ -26,6 +27,7 @@ Operand = Tensor | bool | int | float
 
 ELEMENT, UNIFORM, SCALAR, ABSENT = 0, 1, 2, 3
 MAX_DIMS = 8
+_LARGEST = 3.4028234e38
 MAX_PLANS = 4096  # a plan costs little to make again; shapes that never repeat must not pile up
 
 
@@ -252,14 +254,12 @@ def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType) -> N
         raise ShapeError(f"nbx.{name}", "out has the wrong shape", got=out.shape, allowed=str(shape))
 
 
-def _key(operand: Operand | None) -> object:
-    if isinstance(operand, Tensor):
-        return operand.shape, operand.strides, operand.dtype, operand.device
-    return None
+def _key(operand: Operand | None) -> Form | None:
+    return operand.form if isinstance(operand, Tensor) else None
 
 
 _plans: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = {}
-_recent: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = {}
+_recent: dict[Any, tuple[Callable[..., object], Form, Callable[[int], Buffer]]] = {}
 
 
 def pointwise(
@@ -305,31 +305,65 @@ def pointwise(
     return target
 
 
-def recall(name: str, fn: KernelFunction, x: object) -> Tensor | None:
-    """The quick way of a repeated call: operator `name` with `fn` on a tensor like one that `remember` was told of."""
+def _apart(x: Tensor, out: Tensor) -> bool:
+    """Whether `x` may be read while `out` is written: they share no memory, or are the same view."""
+    a, b = x.form, out.form
+    p, q = x.ptr, out.ptr
+    return p + a.high <= q + b.low or q + b.high <= p + a.low or (p == q and a is b)
+
+
+def recall(name: str, fn: KernelFunction, x: object, out: object) -> Tensor | None:
+    """The quick way of a repeated call: operator `name` with `fn` on tensors like those that `remember` was told of."""
     if type(x) is not Tensor:
         return None
-    entry = _recent.get((name, fn, x.shape, x.strides, x.dtype, x.device))
-    if entry is None:
-        return None
-    plan, shape, result, device = entry
-    target = new(shape, result, device)
-    plan.run(target.buffer.ptr, x.ptr)
-    return target
+    if out is None:
+        entry = _recent.get((name, fn, x.form))
+        if entry is None:
+            return None
+        run, form, allocate = entry
+        target = Tensor(allocate(form.nbytes), form.shape, form.strides, 0, form.dtype, form.device, form)
+        run(target.ptr, x.ptr)
+        return target
+    if type(out) is Tensor and not out.buffer.readonly:
+        entry = _recent.get((name, fn, x.form, None, out.form))
+        if entry is not None and _apart(x, out):
+            entry[0](out.ptr, x.ptr)
+            return out
+    return None
 
 
-def recall_pair(name: str, fn: KernelFunction, a: object, b: object) -> Tensor | None:
-    """As `recall`, for two tensors."""
-    if type(a) is not Tensor or type(b) is not Tensor:
-        return None
-    key = (name, fn, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, a.device, b.device)
-    entry = _recent.get(key)
-    if entry is None:
-        return None
-    plan, shape, result, device = entry
-    target = new(shape, result, device)
-    plan.run(target.buffer.ptr, a.ptr, b.ptr)
-    return target
+def _scalar_form(value: object) -> type[float] | None:
+    """`float` for a Python number that packing as fp32 rounds as it should be rounded."""
+    kind = type(value)
+    if kind is float:
+        return float if -_LARGEST <= value <= _LARGEST else None  # pyright: ignore[reportOperatorIssue]
+    return float if kind is int and -(2**24) <= value <= 2**24 else None  # pyright: ignore[reportOperatorIssue]
+
+
+def recall_pair(name: str, fn: KernelFunction, a: Any, b: Any, out: object) -> Tensor | None:
+    """As `recall`, for two tensors, or a tensor of float32 and a number."""
+    if type(a) is Tensor:
+        first, x = a.form, a.ptr
+    else:
+        first, x = _scalar_form(a), a
+    if type(b) is Tensor:
+        second, y = b.form, b.ptr
+    else:
+        second, y = _scalar_form(b), b
+    if out is None:
+        entry = _recent.get((name, fn, first, second))
+        if entry is None:
+            return None
+        run, form, allocate = entry
+        target = Tensor(allocate(form.nbytes), form.shape, form.strides, 0, form.dtype, form.device, form)
+        run(target.ptr, x, y)
+        return target
+    if type(out) is Tensor and not out.buffer.readonly:
+        entry = _recent.get((name, fn, first, second, out.form))
+        if entry is not None and (first is float or _apart(a, out)) and (second is float or _apart(b, out)):
+            entry[0](out.ptr, x, y)
+            return out
+    return None
 
 
 def remember(
@@ -338,15 +372,19 @@ def remember(
     computed: KernelFunction,
     types: tuple[DType, ...],
     result: DType,
+    out: Tensor | None,
     *operands: Operand,
 ) -> None:
     """Let the next call of `fn` on tensors like these skip checks and promotion; they have just passed them.
 
     `computed` is the form of `fn` that ran.
     """
-    entry = _plans.get((computed, result, types, None, *map(_key, operands)))
-    tensors = [o for o in operands if isinstance(o, Tensor)]
-    if entry is None or len(tensors) != len(operands):
+    forms = tuple(o.form if isinstance(o, Tensor) else _scalar_form(o) for o in operands)
+    entry = _plans.get((computed, result, types, _key(out), *map(_key, operands)))
+    if entry is None or None in forms:
         return
-    parts = [part for o in tensors for part in (o.shape, o.strides, o.dtype)]
-    _recent[(name, fn, *parts, *(o.device for o in tensors))] = entry
+    if float in forms and any(isinstance(o, Tensor) and o.dtype is not float32 for o in operands):
+        return  # a number would have to be rounded to another dtype first
+    plan, shape, _, device = entry
+    key = (name, fn, *forms) if out is None else (name, fn, *forms, *(None,) * (2 - len(forms)), out.form)
+    _recent[key] = plan.run, contiguous_form(shape, result, device), device.allocate

@@ -69,6 +69,7 @@ def _document(
     function: Any, name: str, formula: str, category: Category, result: object, two: bool, exact: bool
 ) -> None:
     function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)  # for tracebacks
     function.__doc__ = _DOC.format(
         formula=formula,
         operands=_TWO if two else _ONE,

@@ -1,5 +1,7 @@
 """Python's operators on tensors: each looks up one name of the operator table."""
 
+from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,45 +34,61 @@ def _operand(name: str, value: Any) -> Any:
     return NotImplemented
 
 
-def _binary(name: str, x: Any, y: Any) -> Any:
-    if type(y) is not float and type(y) is not int:
+def _named(method: FunctionType, name: str) -> Callable[[Any, Any], Any]:
+    """`method` under the name that tracebacks and the error of a full memory show."""
+    method.__name__ = method.__qualname__ = name
+    method.__code__ = method.__code__.replace(co_name=name, co_qualname=name)
+    return method
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(x: Any, y: Any, /) -> Any:
+        if not isinstance(y, Operators) and type(y) is not float and type(y) is not int:
+            y = _operand(name, y)
+            if y is NotImplemented:
+                return NotImplemented
+        return table[name](x, y)
+
+    return _named(method, name)
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    def method(x: Any, y: Any, /) -> Any:
+        scalar = _operand(name, y)
+        return NotImplemented if scalar is NotImplemented else table[name](scalar, x)
+
+    return _named(method, name)
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def method(x: Any, y: Any, /) -> Any:
         y = _operand(name, y)
         if y is NotImplemented:
             return NotImplemented
-    return table[name](x, y)
+        function = f"nbx.{name}"
+        check_writable(x, function)
+        if isinstance(y, Operators):
+            other: Any = y
+            dtype = promote(x.dtype, other.dtype, function)
+            shape = shapes.broadcast_shapes(x.shape, other.shape, function=function)
+            if shape != x.shape:
+                raise ShapeError(function, f"the result of shape {shape} does not fit in place", got=x.shape)
+            y = separate(other, x)
+        else:
+            dtype = promote_scalar(x.dtype, y, function)
+        if name == "divide" and not dtype.is_float:
+            dtype = promote_scalar(dtype, 1.0, function)
+        if dtype is not x.dtype:
+            raise DTypeError(
+                function,
+                f"the result in {dtype.name} does not fit in place",
+                got=x.dtype.name,
+                mend="write x = x op y, or convert the operand with astype",
+            )
+        table[name](x, y, out=x)
+        return x
 
-
-def _reflected(name: str, x: Any, y: Any) -> Any:
-    scalar = _operand(name, y)
-    return NotImplemented if scalar is NotImplemented else table[name](scalar, x)
-
-
-def _in_place(name: str, x: Any, y: Any) -> Any:
-    y = _operand(name, y)
-    if y is NotImplemented:
-        return NotImplemented
-    function = f"nbx.{name}"
-    check_writable(x, function)
-    if isinstance(y, Operators):
-        other: Any = y
-        dtype = promote(x.dtype, other.dtype, function)
-        shape = shapes.broadcast_shapes(x.shape, other.shape, function=function)
-        if shape != x.shape:
-            raise ShapeError(function, f"the result of shape {shape} does not fit in place", got=x.shape)
-        y = separate(other, x)
-    else:
-        dtype = promote_scalar(x.dtype, y, function)
-    if name == "divide" and not dtype.is_float:
-        dtype = promote_scalar(dtype, 1.0, function)
-    if dtype is not x.dtype:
-        raise DTypeError(
-            function,
-            f"the result in {dtype.name} does not fit in place",
-            got=x.dtype.name,
-            mend="write x = x op y, or convert the operand with astype",
-        )
-    table[name](x, y, out=x)
-    return x
+    return _named(method, name)
 
 
 class Operators:
@@ -79,74 +97,34 @@ class Operators:
     __slots__ = ()
     __hash__ = object.__hash__  # by identity, although == compares elements
 
-    def __add__(self, other: Any, /) -> "Tensor":
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any, /) -> "Tensor":
-        return _reflected("add", self, other)
-
-    def __iadd__(self, other: Any, /) -> "Tensor":
-        return _in_place("add", self, other)
-
-    def __sub__(self, other: Any, /) -> "Tensor":
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: Any, /) -> "Tensor":
-        return _reflected("subtract", self, other)
-
-    def __isub__(self, other: Any, /) -> "Tensor":
-        return _in_place("subtract", self, other)
-
-    def __mul__(self, other: Any, /) -> "Tensor":
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: Any, /) -> "Tensor":
-        return _reflected("multiply", self, other)
-
-    def __imul__(self, other: Any, /) -> "Tensor":
-        return _in_place("multiply", self, other)
-
-    def __truediv__(self, other: Any, /) -> "Tensor":
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: Any, /) -> "Tensor":
-        return _reflected("divide", self, other)
-
-    def __itruediv__(self, other: Any, /) -> "Tensor":
-        return _in_place("divide", self, other)
-
-    def __floordiv__(self, other: Any, /) -> "Tensor":
-        return _binary("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Any, /) -> "Tensor":
-        return _reflected("floor_divide", self, other)
-
-    def __ifloordiv__(self, other: Any, /) -> "Tensor":
-        return _in_place("floor_divide", self, other)
-
-    def __mod__(self, other: Any, /) -> "Tensor":
-        return _binary("remainder", self, other)
-
-    def __rmod__(self, other: Any, /) -> "Tensor":
-        return _reflected("remainder", self, other)
-
-    def __imod__(self, other: Any, /) -> "Tensor":
-        return _in_place("remainder", self, other)
+    __add__ = _binary("add")
+    __radd__ = _reflected("add")
+    __iadd__ = _in_place("add")
+    __sub__ = _binary("subtract")
+    __rsub__ = _reflected("subtract")
+    __isub__ = _in_place("subtract")
+    __mul__ = _binary("multiply")
+    __rmul__ = _reflected("multiply")
+    __imul__ = _in_place("multiply")
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _reflected("divide")
+    __itruediv__ = _in_place("divide")
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _reflected("floor_divide")
+    __ifloordiv__ = _in_place("floor_divide")
+    __mod__ = _binary("remainder")
+    __rmod__ = _reflected("remainder")
+    __imod__ = _in_place("remainder")
 
     def __divmod__(self, other: Any, /) -> tuple["Tensor", "Tensor"]:
-        return _binary("floor_divide", self, other), _binary("remainder", self, other)
+        return self // other, self % other
 
     def __rdivmod__(self, other: Any, /) -> tuple["Tensor", "Tensor"]:
-        return _reflected("floor_divide", self, other), _reflected("remainder", self, other)
+        return other // self, other % self
 
-    def __pow__(self, other: Any, /) -> "Tensor":
-        return _binary("pow", self, other)
-
-    def __rpow__(self, other: Any, /) -> "Tensor":
-        return _reflected("pow", self, other)
-
-    def __ipow__(self, other: Any, /) -> "Tensor":
-        return _in_place("pow", self, other)
+    __pow__ = _binary("pow")
+    __rpow__ = _reflected("pow")
+    __ipow__ = _in_place("pow")
 
     def __matmul__(self, other: Any, /) -> "Tensor":
         return table["matmul"](self, other) if isinstance(other, Operators) else self._no_matmul(other)
@@ -173,68 +151,27 @@ class Operators:
             _operand("matmul", other)
         return NotImplemented
 
-    def __and__(self, other: Any, /) -> "Tensor":
-        return _binary("bitwise_and", self, other)
-
-    def __rand__(self, other: Any, /) -> "Tensor":
-        return _reflected("bitwise_and", self, other)
-
-    def __iand__(self, other: Any, /) -> "Tensor":
-        return _in_place("bitwise_and", self, other)
-
-    def __or__(self, other: Any, /) -> "Tensor":
-        return _binary("bitwise_or", self, other)
-
-    def __ror__(self, other: Any, /) -> "Tensor":
-        return _reflected("bitwise_or", self, other)
-
-    def __ior__(self, other: Any, /) -> "Tensor":
-        return _in_place("bitwise_or", self, other)
-
-    def __xor__(self, other: Any, /) -> "Tensor":
-        return _binary("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Any, /) -> "Tensor":
-        return _reflected("bitwise_xor", self, other)
-
-    def __ixor__(self, other: Any, /) -> "Tensor":
-        return _in_place("bitwise_xor", self, other)
-
-    def __lshift__(self, other: Any, /) -> "Tensor":
-        return _binary("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Any, /) -> "Tensor":
-        return _reflected("bitwise_left_shift", self, other)
-
-    def __ilshift__(self, other: Any, /) -> "Tensor":
-        return _in_place("bitwise_left_shift", self, other)
-
-    def __rshift__(self, other: Any, /) -> "Tensor":
-        return _binary("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Any, /) -> "Tensor":
-        return _reflected("bitwise_right_shift", self, other)
-
-    def __irshift__(self, other: Any, /) -> "Tensor":
-        return _in_place("bitwise_right_shift", self, other)
-
-    def __eq__(self, other: Any, /) -> "Tensor":  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _binary("equal", self, other)
-
-    def __ne__(self, other: Any, /) -> "Tensor":  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _binary("not_equal", self, other)
-
-    def __lt__(self, other: Any, /) -> "Tensor":
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any, /) -> "Tensor":
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any, /) -> "Tensor":
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any, /) -> "Tensor":
-        return _binary("greater_equal", self, other)
+    __and__ = _binary("bitwise_and")
+    __rand__ = _reflected("bitwise_and")
+    __iand__ = _in_place("bitwise_and")
+    __or__ = _binary("bitwise_or")
+    __ror__ = _reflected("bitwise_or")
+    __ior__ = _in_place("bitwise_or")
+    __xor__ = _binary("bitwise_xor")
+    __rxor__ = _reflected("bitwise_xor")
+    __ixor__ = _in_place("bitwise_xor")
+    __lshift__ = _binary("bitwise_left_shift")
+    __rlshift__ = _reflected("bitwise_left_shift")
+    __ilshift__ = _in_place("bitwise_left_shift")
+    __rshift__ = _binary("bitwise_right_shift")
+    __rrshift__ = _reflected("bitwise_right_shift")
+    __irshift__ = _in_place("bitwise_right_shift")
+    __eq__ = _binary("equal")  # pyright: ignore[reportIncompatibleMethodOverride]
+    __ne__ = _binary("not_equal")  # pyright: ignore[reportIncompatibleMethodOverride]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
 
     def __neg__(self) -> "Tensor":
         return table["negative"](self)
@@ -249,4 +186,4 @@ class Operators:
         return table["bitwise_invert"](self)
 
     def __contains__(self, value: Any, /) -> bool:
-        return bool(table["any"](_binary("equal", self, value)))
+        return bool(table["any"](self == value))

@@ -1,8 +1,6 @@
 """The Tensor: a buffer on a device, seen through a shape and strides."""
 
-import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, SupportsIndex
 
@@ -15,6 +13,7 @@ from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.tensor import host, indexing, interchange, printing, views
 from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.form import Form, contiguous_form, form_of
 from nbxtensor.tensor.operators import Operators
 
 
@@ -33,13 +32,17 @@ class Tensor(Operators):
         Size and step of each axis, both in elements.
     offset
         Elements from the start of the buffer to the first element.
+    ptr
+        Address of the first element.
+    form
+        All that the tensor is apart from its memory: one object for all tensors alike.
     dtype
         Type of the elements.
     device
         Where the buffer is.
     """
 
-    __slots__ = ("__weakref__", "_contiguous", "buffer", "device", "dtype", "offset", "shape", "strides")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "form", "offset", "ptr", "shape", "strides")
 
     __array_priority__: ClassVar[float] = 1000.0
     __array_ufunc__: ClassVar[None] = None  # NumPy's operators defer to ours
@@ -59,6 +62,7 @@ class Tensor(Operators):
         offset: int,
         dtype: DType,
         device: Device,
+        form: Form | None = None,
     ) -> None:
         self.buffer = buffer
         self.shape = shape
@@ -66,12 +70,8 @@ class Tensor(Operators):
         self.offset = offset
         self.dtype = dtype
         self.device = device
-        self._contiguous: bool | None = None
-
-    @property
-    def ptr(self) -> int:
-        """Address of the first element."""
-        return self.buffer.ptr + self.offset * self.dtype.itemsize
+        self.ptr = buffer.ptr + offset * dtype.itemsize if offset else buffer.ptr
+        self.form = form_of(shape, strides, dtype, device) if form is None else form
 
     @property
     def ndim(self) -> int:
@@ -81,7 +81,7 @@ class Tensor(Operators):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(self.shape)
+        return self.form.size
 
     @property
     def itemsize(self) -> int:
@@ -91,20 +91,17 @@ class Tensor(Operators):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements (of a broadcast view: as if it were copied)."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return self.form.nbytes
 
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
-        known = self._contiguous
-        if known is None:
-            known = self._contiguous = shapes.is_contiguous(self.shape, self.strides)
-        return known
+        return self.form.contiguous
 
     @property
     def readonly(self) -> bool:
         """Whether the memory must not be written (it came from a read-only NumPy array or DLPack tensor)."""
-        return getattr(self.buffer, "readonly", False)
+        return self.buffer.readonly
 
     def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> "Tensor":
         """Another tensor on the same buffer; nothing is checked."""
@@ -272,17 +269,10 @@ def restore(bits: "np.ndarray[Any, Any] | None", dtype: DType, shape: tuple[int,
     return host.to_device(Tensor(*host.adopt(bits), dtype, cpu), target)
 
 
-@lru_cache(maxsize=4096)
-def _layout(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    return shapes.contiguous_strides(shape), math.prod(shape)
-
-
 def new(shape: tuple[int, ...], dtype: DType, device: Device) -> Tensor:
     """Uninitialised contiguous tensor; `shape` is a checked tuple of ints. The quick way for operators."""
-    strides, size = _layout(shape)
-    tensor = Tensor(device.allocate(size * dtype.itemsize), shape, strides, 0, dtype, device)
-    tensor._contiguous = True  # pyright: ignore[reportPrivateUsage]
-    return tensor
+    form = contiguous_form(shape, dtype, device)
+    return Tensor(device.allocate(form.nbytes), shape, form.strides, 0, dtype, device, form)
 
 
 def empty(shape: SupportsIndex | Sequence[int], dtype: Any = None, device: str | Device | None = None) -> Tensor:
