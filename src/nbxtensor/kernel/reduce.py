@@ -29,7 +29,6 @@ from nbxtensor.kernel.rows import (
     filled,
     in_row,
     kept_block,
-    layout,
     load_tile,
     offset_of,
     per_row,
@@ -37,7 +36,7 @@ from nbxtensor.kernel.rows import (
     rows_of,
 )
 from nbxtensor.tensor.dispatch import table
-from nbxtensor.tensor.tensor import Tensor, empty
+from nbxtensor.tensor.tensor import Tensor, new
 
 
 @kernel
@@ -171,7 +170,7 @@ def row_sum(
     return total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a key of plans, which is quick to hash by identity
 class Reduction:
     """A reduction, ready for one input dtype.
 
@@ -337,16 +336,16 @@ def reduce(
     """
     axes = normalize_axes(axis, x.ndim, f"nbx.{name}")
     shape = reduced_shape(x.shape, axes, keepdims)
-    out = empty(shape, dtype, x.device)
+    out = new(shape, dtype, x.device)
     if out.size == 0:
         return out
     if x.size == 0:
         return table["copy_into"](out, reduction.empty)
-    key = (name, reduction, dtype, axes, layout(x))
+    key = (name, reduction, dtype, axes, x.form)
     stages = cached(_plans, key, lambda: _stages(name, reduction, x, axes, dtype))
     source = x
     for plan, size in stages[:-1]:
-        partial = empty((size,), reduction.accumulator, x.device)
+        partial = new((size,), reduction.accumulator, x.device)
         plan.run(source.ptr, partial.ptr)
         source = partial
     stages[-1][0].run(source.ptr, out.ptr)

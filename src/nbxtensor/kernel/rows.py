@@ -15,7 +15,6 @@ from nbxtensor.base.shapes import merge_dims
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.math import cast
-from nbxtensor.tensor.tensor import Tensor
 
 Made = TypeVar("Made")
 
@@ -115,11 +114,6 @@ def rows_of(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequenc
         reduced=reduced,
         reduced_strides=reduced_strides,
     )
-
-
-def layout(x: Tensor | None) -> object:
-    """What a plan depends on in an operand: all but its address."""
-    return None if x is None else (x.shape, x.strides, x.dtype, x.device)
 
 
 def cached(plans: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:

@@ -34,7 +34,6 @@ from nbxtensor.kernel.rows import (
     filled,
     in_row,
     kept_block,
-    layout,
     load_tile,
     offset_of,
     per_row,
@@ -193,7 +192,7 @@ def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     out = empty(reduced_shape(x.shape, axes, keepdims), dtypes.int64, x.device)
     if out.size == 0:
         return out
-    key = (name, axes, layout(x))
+    key = (name, axes, x.form)
     stages = cached(_plans, key, lambda: _stages(name, x, axes))
     keys, found = x, out
     for plan, size in stages[:-1]:

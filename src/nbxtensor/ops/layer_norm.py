@@ -35,7 +35,6 @@ from nbxtensor.kernel.rows import (
     cached,
     in_row,
     kept_block,
-    layout,
     load_along,
     load_tile,
     offset_of,
@@ -46,7 +45,7 @@ from nbxtensor.kernel.rows import (
 )
 from nbxtensor.ops._categories import number
 from nbxtensor.tensor.check import check_tensor
-from nbxtensor.tensor.tensor import Tensor, empty
+from nbxtensor.tensor.tensor import Tensor, new
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
 
@@ -265,8 +264,8 @@ def run(
     axes = tuple(sorted(normalize_axes(axis, x.ndim, function)))
     if not axes:
         raise AxisError(function, "no axis to normalise over", got=axis)
-    out = empty(x.shape, x.dtype, x.device)
-    key = (name, axes, looped, layout(x), layout(weight), layout(bias))
+    out = new(x.shape, x.dtype, x.device)
+    key = (name, axes, looped, x.form, *(None if t is None else t.form for t in (weight, bias)))
     if x.size == 0:
         return out
     plan = cached(_plans, key, lambda: _plan(name, x, weight, bias, out, axes, looped))
