@@ -1,19 +1,39 @@
 """The command line: ``nbxtensor VERB ...`` or ``python -m nbxtensor.cli VERB ...``."""
 
+import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+INTERRUPTED = 130
+_AGAIN_SECONDS = 0.01
+
+
+def _retry_interrupt(lost: Any) -> None:
+    """As `sys.unraisablehook`: raise Ctrl-C anew if it came where Python drops errors (destructors, callbacks)."""
+    if lost.exc_type is KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    if arguments is None:  # the process is ours
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        sys.unraisablehook = _retry_interrupt
     try:
         from nbxtensor.cli.app import run  # click, which only the command line needs
+
+        return run(sys.argv[1:] if arguments is None else arguments)
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
         print(f"nbxtensor: the command line needs {error.name}; install nbxtensor[cli]", file=sys.stderr)
         return 2
-    return run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("nbxtensor: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

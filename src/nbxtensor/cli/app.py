@@ -20,7 +20,6 @@ VERBS = {
 """Verb -> what its help says in the list; the module of the same name holds it as ``command``."""
 
 FAILED = 2
-INTERRUPTED = 130
 
 
 class Verbs(click.Group):
@@ -69,9 +68,8 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except NbxError as error:
         return _complain(str(error))
-    except (KeyboardInterrupt, click.Abort):
-        print("nbxtensor: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except click.Abort:  # click's word for Ctrl-C
+        raise KeyboardInterrupt from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: no message at exit either
         return FAILED
