@@ -203,7 +203,7 @@ def test_errors(device: str) -> None:
 
 
 def test_candidates_respect_the_profile() -> None:
-    rows = rows_of((64, 1024), (1,), ((1024, 1), (1024, 1)), "test")
+    rows = rows_of((64, 1024), (1,), ((1024, 1), (1024, 1)))
     gpu = Profile("sm_90", 32, 255, 232_448, 65_536, 64, 4.2e12, frozenset({"float32"}))
     found = op.candidates(rows, gpu)
     assert all(s.kept * 1024 // (s.num_warps * 32) <= 100 for s in found if not s.looped)

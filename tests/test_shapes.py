@@ -205,8 +205,7 @@ def test_merge_dims_merges_all_it_can():
     assert shapes.merge_dims((2, 1, 4), [(4, 99, 1)]) == ((8,), ((1,),))
     assert shapes.merge_dims((), [()]) == ((1,), ((1,),))
     assert shapes.merge_dims((3, 0), [(5, 7)]) == ((0,), ((1,),))
-    with pytest.raises(ShapeError, match="9 axes"):
-        shapes.merge_dims((2,) * 9, [tuple(10**k for k in range(9))])
+    assert len(shapes.merge_dims((2,) * 62, [tuple(10**k for k in range(62))])[0]) == 62
 
 
 @given(st.integers(0, 9), st.none() | st.integers(-12, 12), st.none() | st.integers(-12, 12), st.integers(-3, 3))

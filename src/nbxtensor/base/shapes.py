@@ -13,8 +13,6 @@ Ints: TypeAlias = tuple[int, ...]
 MAX_NDIM = 64
 """Largest number of axes a tensor may have (NumPy's limit)."""
 MAX_SIZE = 2**63 - 1
-MAX_KERNEL_NDIM = 8
-"""Largest number of axes a strided kernel takes once axes are merged."""
 
 
 def as_ints(value: Any, function: str) -> Ints:
@@ -202,9 +200,7 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
     return tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-def merge_dims(
-    shape: Sequence[int], strides: Sequence[Sequence[int]], *, max_ndim: int = MAX_KERNEL_NDIM, function: str = "launch"
-) -> tuple[Ints, tuple[Ints, ...]]:
+def merge_dims(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[Ints, tuple[Ints, ...]]:
     """The fewest axes that visit the same elements in the same order, for several operands at once.
 
     Axes of size 1 go; neighbours that are one axis for every operand become one.
@@ -215,8 +211,6 @@ def merge_dims(
         The common (broadcast) shape.
     strides
         Strides of each operand for that shape.
-    max_ndim
-        Largest number of axes that may be left.
 
     Returns
     -------
@@ -239,14 +233,6 @@ def merge_dims(
             columns.append(column)
     if not sizes:
         return (1,), ((1,),) * len(strides)
-    if len(sizes) > max_ndim:
-        raise ShapeError(
-            function,
-            "the operands' layouts leave too many axes",
-            got=f"{len(sizes)} axes, {tuple(sizes)}",
-            allowed=f"at most {max_ndim} axes that cannot be merged",
-            mend="copy the strided operands first",
-        )
     return tuple(sizes), tuple(tuple(column[i] for column in columns) for i in range(len(strides)))
 
 

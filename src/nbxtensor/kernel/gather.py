@@ -96,7 +96,7 @@ def _plan(
     sizes: Steps,
     steps: Steps,
 ) -> Plan:
-    merged, (x, index, out) = merge_dims(shape, strides, function=f"nbx.{name}")
+    merged, (x, index, out) = merge_dims(shape, strides)
     rows, columns = prod(merged[:-1]), merged[-1]
     elements = 4096 if device.profile.warp_size == 1 else 1024
     block_columns = min(elements, power_of_two(columns))

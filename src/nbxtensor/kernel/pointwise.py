@@ -1,9 +1,8 @@
 """The pointwise skeleton: one function of up to three operands, applied to every element.
 
 Operands may be strided, broadcast or scalars. Where all operands are contiguous, the elements are taken as one flat
-row; otherwise as rows times one inner dimension, after merging what can be merged (up to 8 dimensions remain).
-Whole tiles run unmasked, the tail apart. The function sees one element at a time in the compute dtype, so neither
-layout nor tile can change a bit.
+row; otherwise as rows times one inner dimension, after merging what can be merged. Whole tiles run unmasked, the tail
+apart. The function sees one element at a time in the compute dtype, so neither layout nor tile can change a bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +25,6 @@ from nbxtensor.tensor.tensor import Tensor, new
 Operand = Tensor | bool | int | float
 
 ELEMENT, UNIFORM, SCALAR, ABSENT = 0, 1, 2, 3
-MAX_DIMS = 8
 _LARGEST = 3.4028234e38
 MAX_PLANS = 4096  # a plan costs little to make again; shapes that never repeat must not pile up
 
@@ -220,7 +218,7 @@ def _make_plan(
         "TYPES": (*types, *(types[0] for _ in absent)),
         "RESULT": result,
     }
-    merged, steps = merge_dims(shape, strides, max_ndim=MAX_DIMS, function=f"nbx.{name}")
+    merged, steps = merge_dims(shape, strides)
     size = prod(shape)
     elements = [s for s, kind in zip(steps, (ELEMENT, *filled), strict=True) if kind == ELEMENT]
     flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)

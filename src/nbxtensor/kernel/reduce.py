@@ -307,7 +307,7 @@ def _stages(name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], o
     kept = reduced_shape(x.shape, axes, True)
     steps = contiguous_strides(kept)
     strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
-    rows = rows_of(x.shape, axes, (x.strides, strides), f"nbx.{name}")
+    rows = rows_of(x.shape, axes, (x.strides, strides))
     total, dtype = rows.length, x.dtype
     while True:
         groups = -(-rows.length // GROUP)
@@ -316,7 +316,7 @@ def _stages(name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], o
         if groups == 1:
             return stages
         reduction, dtype = replace(reduction, prepare=as_is), reduction.accumulator
-        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)), f"nbx.{name}")
+        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)))
 
 
 _plans: dict[Any, list[tuple[Plan, int]]] = {}

@@ -94,17 +94,13 @@ class Rows:
         return 0 if not self.unit(0) and self.inner_strides[0] == 1 and self.inner > 1 else 1
 
 
-def rows_of(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]], function: str) -> Rows:
+def rows_of(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]]) -> Rows:
     """The walk over rows along `axes` of operands of `shape` with the given strides."""
     chosen = set(axes)
     kept = [d for d in range(len(shape)) if d not in chosen]
     taken = [d for d in range(len(shape)) if d in chosen]
-    kept_shape, kept_strides = merge_dims(
-        [shape[d] for d in kept], [[s[d] for d in kept] for s in strides], function=function
-    )
-    reduced, reduced_strides = merge_dims(
-        [shape[d] for d in taken], [[s[d] for d in taken] for s in strides], function=function
-    )
+    kept_shape, kept_strides = merge_dims([shape[d] for d in kept], [[s[d] for d in kept] for s in strides])
+    reduced, reduced_strides = merge_dims([shape[d] for d in taken], [[s[d] for d in taken] for s in strides])
     outer = kept_shape[:-1] or (1,)
     return Rows(
         outer=outer,

@@ -175,14 +175,14 @@ def _stages(name: str, x: Tensor, axes: tuple[int, ...]) -> list[tuple[Plan, int
     """The launches, each with the number of positions it leaves."""
     steps = contiguous_strides(reduced_shape(x.shape, axes, True))
     strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
-    rows = rows_of(x.shape, axes, (x.strides, strides), f"nbx.{name}")
+    rows = rows_of(x.shape, axes, (x.strides, strides))
     stages: list[tuple[Plan, int]] = []
     while True:
         groups = -(-rows.length // GROUP)
         stages.append((_plan(name, x, x.dtype, rows, not stages, x.device), rows.count * groups))
         if groups == 1:
             return stages
-        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)), f"nbx.{name}")
+        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)))
 
 
 def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:

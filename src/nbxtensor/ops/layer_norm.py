@@ -179,7 +179,7 @@ def _plan(
             for d, step in zip(axes, broadcast_strides(extra.shape, extra.strides, row_shape, function), strict=True):
                 full[d] = step
         strides.append(tuple(full))
-    rows = rows_of(x.shape, axes, strides, function)
+    rows = rows_of(x.shape, axes, strides)
     n = rows.length
     on_gpu = x.device.profile.warp_size > 1
     tile = min(LANES, max(4, power_of_two(n)))

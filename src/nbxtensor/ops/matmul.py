@@ -209,7 +209,7 @@ def product_of(
         sizes, (steps, _) = merge_dims([*lead, m], [[*a_lead, a_m], [*out_lead, n]])
         if len(sizes) == 1:
             return Product(sizes[0], n, k, (1,), (0,), (0,), (0,), steps[0], a_k, b_k, b_n, n), shape
-    batch, (a_batch, b_batch, out_batch) = merge_dims(lead, [a_lead, b_lead, out_lead], function=function)
+    batch, (a_batch, b_batch, out_batch) = merge_dims(lead, [a_lead, b_lead, out_lead])
     return Product(m, n, k, batch, a_batch, b_batch, out_batch, a_m, a_k, b_k, b_n, n), shape
 
 

@@ -99,7 +99,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
 
 
 def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, setting: Setting | None) -> Plan:
-    rows = rows_of(x.shape, (axis,), (x.strides, out.strides), f"nbx.nn.{name}")
+    rows = rows_of(x.shape, (axis,), (x.strides, out.strides))
     log_form = name == "log_softmax"
     setting = candidates(rows, x.device.profile, x.dtype.itemsize, log_form)[0] if setting is None else setting
     n = rows.length
