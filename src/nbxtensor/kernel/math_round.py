@@ -61,74 +61,6 @@ def ceil(x):
 
 
 @kernel
-def _fmod32(x, y):
-    a = magnitude(x)
-    b = magnitude(y)
-    # |x| = ma * 2^ea and |y| = mb * 2^eb with integral ma, mb in [2^23, 2^24).
-    tiny_a = a < 1.17549435082228750797e-38
-    tiny_b = b < 1.17549435082228750797e-38
-    na = tl.where(tiny_a, a * 16777216.0, a).to(tl.int32, bitcast=True)
-    nb = tl.where(tiny_b, b * 16777216.0, b).to(tl.int32, bitcast=True)
-    ea = (na >> 23) - tl.where(tiny_a, 174, 150)
-    eb = (nb >> 23) - tl.where(tiny_b, 174, 150)
-    r = ((na & 0x7FFFFF) | 0x4B000000).to(tl.float32, bitcast=True)
-    mb = ((nb & 0x7FFFFF) | 0x4B000000).to(tl.float32, bitcast=True)
-    r = tl.where(r >= mb, r - mb, r)
-    left = ea - eb
-    # r * 2^left mod mb, 23 doublings at a time. The rounded quotient is never too small, so r - q * mb is exact.
-    minus = negate(mb)
-    for _ in range(12):
-        k = tl.minimum(tl.maximum(left, 0), 23)
-        scaled = r * ((k + 127) << 23).to(tl.float32, bitcast=True)
-        q = _nearest(tl.div_rn(scaled, mb))
-        r = tl.fma(q, minus, scaled)
-        r = tl.where(r < 0.0, r + mb, r)
-        left = left - k
-    half = eb >> 1
-    r = r * ((half + 127) << 23).to(tl.float32, bitcast=True)
-    r = r * ((eb - half + 127) << 23).to(tl.float32, bitcast=True)
-    return tl.where(a < b, a, r)
-
-
-@kernel
-def _fmod64(x, y):
-    a = magnitude(x)
-    b = magnitude(y)
-    tiny_a = a < 2.2250738585072014e-308
-    tiny_b = b < 2.2250738585072014e-308
-    na = tl.where(tiny_a, a * 9007199254740992.0, a).to(tl.int64, bitcast=True)
-    nb = tl.where(tiny_b, b * 9007199254740992.0, b).to(tl.int64, bitcast=True)
-    ea = (na >> 52) - tl.where(tiny_a, 1128, 1075)
-    eb = (nb >> 52) - tl.where(tiny_b, 1128, 1075)
-    r = ((na & 0xFFFFFFFFFFFFF) | 0x4330000000000000).to(tl.float64, bitcast=True)
-    mb = ((nb & 0xFFFFFFFFFFFFF) | 0x4330000000000000).to(tl.float64, bitcast=True)
-    r = tl.where(r >= mb, r - mb, r)
-    left = ea - eb
-    minus = negate(mb)
-    for _ in range(41):
-        k = tl.minimum(tl.maximum(left, 0), 52)
-        scaled = r * ((k + 1023) << 52).to(tl.float64, bitcast=True)
-        q = _nearest(scaled / mb)
-        r = tl.fma(q, minus, scaled)
-        r = tl.where(r < 0.0, r + mb, r)
-        left = left - k
-    half = eb >> 1
-    r = r * ((half + 1023) << 52).to(tl.float64, bitcast=True)
-    r = r * ((eb - half + 1023) << 52).to(tl.float64, bitcast=True)
-    return tl.where(a < b, a, r)
-
-
-@kernel
-def fmod(x, y):
-    """x - y * trunc(x / y), exact for all finite fp32 and fp64, with the sign of x. x infinite or y zero: NaN."""
-    if x.dtype == tl.float64:
-        r = _fmod64(x, y)
-    else:
-        r = _fmod32(x, y)
-    return tl.where((x - x == 0.0) & (y == y) & (y != 0.0), copy_sign(r, x), NAN)
-
-
-@kernel
 def quotient(x, y):
     """x / y rounded to nearest; fp32 and fp64."""
     if x.dtype == tl.float64:
@@ -136,6 +68,50 @@ def quotient(x, y):
     else:
         r = tl.div_rn(x, y)
     return r
+
+
+@kernel
+def _mantissa(size, BITS: tl.constexpr, BIAS: tl.constexpr, INT: tl.constexpr):
+    """A float >= 0 as m * 2^e with m integral, 2^BITS <= m < 2^(BITS + 1): m as a float, e as an integer."""
+    tiny = size < 2.0 ** (1 - BIAS)
+    bits = tl.where(tiny, size * 2.0 ** (BITS + 1), size).to(INT, bitcast=True)
+    e = (bits >> BITS) - tl.where(tiny, BIAS + 2 * BITS + 1, BIAS + BITS)
+    m = (bits & ((1 << BITS) - 1)) | ((BIAS + BITS) << BITS)
+    return m.to(size.dtype, bitcast=True), e
+
+
+@kernel
+def _exp2(e, BITS: tl.constexpr, BIAS: tl.constexpr, FLOAT: tl.constexpr):
+    """2^e as a normal number."""
+    return ((e + BIAS) << BITS).to(FLOAT, bitcast=True)
+
+
+@kernel
+def fmod(x, y):
+    """x - y * trunc(x / y), exact for all finite fp32 and fp64, with the sign of x. x infinite or y zero: NaN."""
+    WIDE: tl.constexpr = x.dtype == tl.float64
+    BITS: tl.constexpr = 52 if WIDE else 23
+    BIAS: tl.constexpr = 1023 if WIDE else 127
+    INT: tl.constexpr = tl.int64 if WIDE else tl.int32
+    a = magnitude(x)
+    b = magnitude(y)
+    r, ea = _mantissa(a, BITS, BIAS, INT)
+    mb, eb = _mantissa(b, BITS, BIAS, INT)
+    r = tl.where(r >= mb, r - mb, r)
+    left = ea - eb
+    # r * 2^left mod mb, BITS doublings at a time. The rounded quotient is never too small, so r - q * mb is exact.
+    minus = negate(mb)
+    for _ in range(41 if WIDE else 12):
+        k = tl.minimum(tl.maximum(left, 0), BITS)
+        scaled = r * _exp2(k, BITS, BIAS, x.dtype)
+        r = tl.fma(_nearest(quotient(scaled, mb)), minus, scaled)
+        r = tl.where(r < 0.0, r + mb, r)
+        left = left - k
+    half = eb >> 1
+    r = r * _exp2(half, BITS, BIAS, x.dtype)
+    r = r * _exp2(eb - half, BITS, BIAS, x.dtype)
+    r = tl.where(a < b, a, r)
+    return tl.where((x - x == 0.0) & (y == y) & (y != 0.0), copy_sign(r, x), NAN)
 
 
 @kernel
