@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.shapes import contiguous_strides, normalize_axes, reduced_shape
+from nbxtensor.base.shapes import normalize_axes, reduced_shape
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
@@ -27,25 +27,25 @@ from nbxtensor.kernel.rows import (
     Rows,
     cached,
     filled,
+    group_of,
     in_row,
-    kept_block,
     load_tile,
     offset_of,
+    passes_of,
     per_row,
     power_of_two,
-    rows_of,
 )
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, new
 
 
 @kernel
-def _add(a, b):
+def add(a, b):
     return a + b
 
 
 @kernel
-def _multiply(a, b):
+def multiply(a, b):
     return a * b
 
 
@@ -61,12 +61,12 @@ def minus_zero(dtype: tl.constexpr):
 
 @kernel
 def _add_pair(x, AXIS: tl.constexpr):
-    return tl.reduce(x, AXIS, _add)
+    return tl.reduce(x, AXIS, add)
 
 
 @kernel
 def _multiply_pair(x, AXIS: tl.constexpr):
-    return tl.reduce(x, AXIS, _multiply)
+    return tl.reduce(x, AXIS, multiply)
 
 
 @kernel
@@ -101,16 +101,6 @@ def tree_product(x, AXIS: tl.constexpr):
 def integer_sum(x, AXIS: tl.constexpr):
     """Sum of integers, which has no order."""
     return tl.sum(x, AXIS)
-
-
-@kernel
-def add(a, b):
-    return a + b
-
-
-@kernel
-def multiply(a, b):
-    return a * b
 
 
 @kernel
@@ -200,7 +190,7 @@ def keep(value, n):
 
 @kernel
 def reduce_kernel(
-    x, out, n, total, inner, blocks, groups, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
+    x, out, total, n, inner, blocks, groups, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
     PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, TREE: tl.constexpr, FINISH: tl.constexpr,
     SHAPE: tl.constexpr, FLAGS: tl.constexpr, LOOP: tl.constexpr, TAIL: tl.constexpr, GROUP_SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -209,16 +199,10 @@ def reduce_kernel(
     LOOP: a group is taken tile by tile; TAIL: how a tile that leaves the row is masked (NONE, APART, MASKED).
     """
     TILE: tl.constexpr = SHAPE[2]
-    program = tl.program_id(0).to(tl.int64)
-    group = program % groups
-    program = program // groups
-    k = kept_block(program % blocks, SHAPE)
-    row = program // blocks
+    group, begin, end, k, row = group_of(n, blocks, groups, SHAPE, GROUP_SIZE)
     x += offset_of(row, outer, x_outer)
     rows = (k, inner, reduced)
     walk = (x_inner, x_reduced)
-    begin = group * GROUP_SIZE
-    end = tl.minimum(begin + GROUP_SIZE, n)
     if LOOP and TAIL == MASKED:
         acc = filled(IDENTITY(), SHAPE)
         for at in range(begin, end, TILE):
@@ -262,9 +246,7 @@ def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
     return kept, tile, Options(num_warps=8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024)))
 
 
-def _plan(
-    name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int, groups: int
-) -> Plan:
+def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int) -> Plan:
     kept, tile, options = _settings(rows, device)
     n = rows.length
     blocks = -(-rows.inner // kept)
@@ -272,51 +254,36 @@ def _plan(
     arguments: dict[str, Argument] = {
         "x": Pointer(x),
         "out": Pointer(out),
-        "n": n,
         "total": total,
-        "inner": rows.inner,
-        "blocks": blocks,
-        "groups": groups,
-        "x_inner": rows.inner_strides[0],
-        "out_inner": rows.inner_strides[1] * groups,
-        "outer": rows.outer,
-        "x_outer": rows.outer_strides[0],
-        "out_outer": tuple(s * groups for s in rows.outer_strides[1]),
-        "reduced": rows.reduced,
-        "x_reduced": rows.reduced_strides[0],
+        **rows.arguments(blocks),
     }
     constants: dict[str, Constant] = {
         "PREPARE": reduction.prepare,
         "IDENTITY": reduction.identity,
         "COMBINE": reduction.combine,
         "TREE": reduction.tree,
-        "FINISH": reduction.finish if groups == 1 else keep,
+        "FINISH": reduction.finish if rows.groups == 1 else keep,
         "SHAPE": rows.shape(kept, tile),
         "FLAGS": rows.flags(0),
         "LOOP": min(n, GROUP) > tile or tail == MASKED,
         "TAIL": tail,
         "GROUP_SIZE": GROUP,
     }
-    grid = (rows.programs * blocks * groups, 1, 1)
+    grid = (rows.programs * blocks * rows.groups, 1, 1)
     return Plan(name, reduce_kernel, device, grid, arguments, constants, options, rows.count * n)
 
 
 def _stages(name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], out: DType) -> list[tuple[Plan, int]]:
     """The launches of a reduction, each with the number of results it leaves."""
     stages: list[tuple[Plan, int]] = []
-    kept = reduced_shape(x.shape, axes, True)
-    steps = contiguous_strides(kept)
-    strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
-    rows = rows_of(x.shape, axes, (x.strides, strides))
-    total, dtype = rows.length, x.dtype
-    while True:
-        groups = -(-rows.length // GROUP)
-        target = out if groups == 1 else reduction.accumulator
-        stages.append((_plan(name, reduction, dtype, target, x.device, rows, total, groups), rows.count * groups))
-        if groups == 1:
-            return stages
+    passes = passes_of(x.shape, x.strides, axes)
+    dtype = x.dtype
+    for rows in passes:
+        target = out if rows.groups == 1 else reduction.accumulator
+        plan = _plan(name, reduction, dtype, target, x.device, rows, passes[0].length)
+        stages.append((plan, rows.count * rows.groups))
         reduction, dtype = replace(reduction, prepare=as_is), reduction.accumulator
-        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)))
+    return stages
 
 
 _plans: dict[Any, list[tuple[Plan, int]]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nbxtensor.base.shapes import merge_dims
+from nbxtensor.base.shapes import contiguous_strides, merge_dims, reduced_shape
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.math import cast
@@ -70,6 +70,11 @@ class Rows:
             total *= n
         return total
 
+    @property
+    def groups(self) -> int:
+        """Number of groups in a row."""
+        return -(-self.length // GROUP)
+
     def unit(self, operand: int) -> bool:
         """Whether the elements of a row of `operand` lie one after the other."""
         return len(self.reduced) == 1 and (self.reduced_strides[operand][0] == 1 or self.reduced[0] == 1)
@@ -87,6 +92,22 @@ class Rows:
     def flags(self, operand: int) -> tuple[int, int]:
         """Constant FLAGS of the kernels: rows are contiguous; elements along the innermost kept axis are."""
         return int(self.unit(operand)), int(self.inner_strides[operand] == 1)
+
+    def arguments(self, blocks: int) -> dict[str, int | tuple[int, ...]]:
+        """Arguments of kernels that reduce the first operand to one element of the second for each group."""
+        return {
+            "n": self.length,
+            "inner": self.inner,
+            "blocks": blocks,
+            "groups": self.groups,
+            "x_inner": self.inner_strides[0],
+            "out_inner": self.inner_strides[1] * self.groups,
+            "outer": self.outer,
+            "x_outer": self.outer_strides[0],
+            "out_outer": tuple(s * self.groups for s in self.outer_strides[1]),
+            "reduced": self.reduced,
+            "x_reduced": self.reduced_strides[0],
+        }
 
     @property
     def axis(self) -> int:
@@ -110,6 +131,15 @@ def rows_of(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequenc
         reduced=reduced,
         reduced_strides=reduced_strides,
     )
+
+
+def passes_of(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -> list[Rows]:
+    """The walks of a reduction: along the rows, then along what their groups left, until a row is one group."""
+    steps = contiguous_strides(reduced_shape(shape, axes, True))
+    passes = [rows_of(shape, axes, (strides, [0 if d in axes else s for d, s in enumerate(steps)]))]
+    while (groups := passes[-1].groups) > 1:
+        passes.append(rows_of((passes[-1].count, groups), (1,), ((groups, 1), (1, 0))))
+    return passes
 
 
 def cached(plans: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
@@ -147,6 +177,16 @@ def offset_of(index, shape, strides):
 def kept_block(block, SHAPE: tl.constexpr):
     """Indices of a block along the innermost kept axis (int64)."""
     return block * SHAPE[1] + tl.arange(0, SHAPE[1])
+
+
+@kernel
+def group_of(n, blocks, groups, SHAPE: tl.constexpr, GROUP_SIZE: tl.constexpr):
+    """What a program reduces: the group's index, first and end element, and the rows' inner indices and outer index."""
+    program = tl.program_id(0).to(tl.int64)
+    group = program % groups
+    program = program // groups
+    begin = group * GROUP_SIZE
+    return group, begin, tl.minimum(begin + GROUP_SIZE, n), kept_block(program % blocks, SHAPE), program // blocks
 
 
 @kernel

@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.dtypes import DType
-from nbxtensor.base.shapes import contiguous_strides, normalize_axis, reduced_shape
+from nbxtensor.base.shapes import normalize_axis, reduced_shape
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.order import largest_key, smallest_key
@@ -32,13 +30,13 @@ from nbxtensor.kernel.rows import (
     Rows,
     cached,
     filled,
+    group_of,
     in_row,
-    kept_block,
     load_tile,
     offset_of,
+    passes_of,
     per_row,
     power_of_two,
-    rows_of,
 )
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.max import check_rows, key_dtype
@@ -85,16 +83,10 @@ def argmax_kernel(
 
     FIRST: `x` is the tensor itself; else `x` holds the keys and `index` the positions of the groups before.
     """
-    program = tl.program_id(0).to(tl.int64)
-    group = program % groups
-    program = program // groups
-    k = kept_block(program % blocks, SHAPE)
-    row = program // blocks
+    group, begin, end, k, row = group_of(n, blocks, groups, SHAPE, GROUP_SIZE)
     x += offset_of(row, outer, x_outer)
     rows = (k, inner, reduced)
     walk = (x_inner, x_reduced)
-    begin = group * GROUP_SIZE
-    end = tl.minimum(begin + GROUP_SIZE, n)
     best = KEY(load_tile(x, begin, end, rows, walk, SHAPE, FLAGS, TAIL))
     if TAIL:
         best = tl.where(in_row(begin, end, SHAPE), best, LOWEST)
@@ -122,36 +114,24 @@ def argmax_kernel(
         tl.store(key_out + slot, largest, mask=k < inner)
 
 
-def _plan(name: str, x: Tensor, dtype: DType, rows: Rows, first: bool, device: Device) -> Plan:
-    key = key_dtype(dtype)
-    groups = -(-rows.length // GROUP)
+def _plan(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
+    key = key_dtype(x.dtype)
     tile = min(TILE, max(4, power_of_two(rows.length)))
     kept = min(max(1, (2048 if rows.axis == 0 else 1024) // tile), power_of_two(rows.inner))
     blocks = -(-rows.inner // kept)
     low = -(2**63) if key is dtypes.int64 else -(2**31)
     keys = {True: argmax_key if name == "argmax" else argmin_key, False: same_key}
-    last = groups == 1
     return Plan(
         name,
         argmax_kernel,
-        device,
-        (rows.programs * blocks * groups, 1, 1),
+        x.device,
+        (rows.programs * blocks * rows.groups, 1, 1),
         {
             "x": Pointer(x.dtype if first else key),
             "index": Pointer(dtypes.int64),
             "key_out": Pointer(key),
             "out": Pointer(dtypes.int64),
-            "n": rows.length,
-            "inner": rows.inner,
-            "blocks": blocks,
-            "groups": groups,
-            "x_inner": rows.inner_strides[0],
-            "out_inner": rows.inner_strides[1] * groups,
-            "outer": rows.outer,
-            "x_outer": rows.outer_strides[0],
-            "out_outer": tuple(s * groups for s in rows.outer_strides[1]),
-            "reduced": rows.reduced,
-            "x_reduced": rows.reduced_strides[0],
+            **rows.arguments(blocks),
         },
         {
             "KEY": keys[first],
@@ -160,7 +140,7 @@ def _plan(name: str, x: Tensor, dtype: DType, rows: Rows, first: bool, device: D
             "FLAGS": rows.flags(0),
             "TAIL": rows.length % tile != 0,
             "FIRST": first,
-            "LAST": last,
+            "LAST": rows.groups == 1,
             "GROUP_SIZE": GROUP,
         },
         Options(num_warps=4),
@@ -173,16 +153,8 @@ _plans: dict[Any, list[tuple[Plan, int]]] = {}
 
 def _stages(name: str, x: Tensor, axes: tuple[int, ...]) -> list[tuple[Plan, int]]:
     """The launches, each with the number of positions it leaves."""
-    steps = contiguous_strides(reduced_shape(x.shape, axes, True))
-    strides = tuple(0 if d in axes else s for d, s in enumerate(steps))
-    rows = rows_of(x.shape, axes, (x.strides, strides))
-    stages: list[tuple[Plan, int]] = []
-    while True:
-        groups = -(-rows.length // GROUP)
-        stages.append((_plan(name, x, x.dtype, rows, not stages, x.device), rows.count * groups))
-        if groups == 1:
-            return stages
-        rows = rows_of((rows.count, groups), (1,), ((groups, 1), (1, 0)))
+    passes = passes_of(x.shape, x.strides, axes)
+    return [(_plan(name, x, rows, rows is passes[0]), rows.count * rows.groups) for rows in passes]
 
 
 def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
