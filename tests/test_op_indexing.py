@@ -8,6 +8,7 @@ import pytest
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
+from nbxtensor.kernel.gather import gather
 from nbxtensor.ops import take as take_op
 from rows_helpers import layouts
 
@@ -72,6 +73,14 @@ def test_embedding(device: str) -> None:
     ids = RNG.integers(0, 50, (2, 7))
     same(nbx.nn.embedding(nbx.asarray(ids, device=device), nbx.asarray(w, device=device)), w[ids])
     same(nbx.nn.embedding(nbx.asarray(ids, device=device), nbx.asarray(w.T.copy(), device=device).T), w[ids])
+
+
+def test_unchecked_indices_go_to_the_nearest_end(device: str) -> None:
+    x = nbx.asarray(np.arange(5, dtype=F), device=device)
+    index = nbx.asarray(np.array([4, 5, 2**62, -5, -6, -(2**62)]), device=device)
+    out = nbx.empty(6, dtype="float32", device=device)
+    gather("take", x, (0,), index, (1,), (0,), out)
+    same(out, np.array([4, 4, 4, 0, 0, 0], F))
 
 
 def test_indices_out_of_bounds() -> None:

@@ -34,7 +34,7 @@ def embedding(indices: Tensor, weight: Tensor) -> Tensor:
     Parameters
     ----------
     indices
-        Integers of any shape.
+        Integers of any shape. What is out of bounds is treated as by `take`.
     weight
         Matrix whose rows are looked up.
     """

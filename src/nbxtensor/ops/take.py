@@ -46,6 +46,18 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None) -> Tensor:
         Integers of any shape, which replaces the axis.
     axis
         May be left out for a 1-D tensor.
+
+    Raises
+    ------
+    IndexingError
+        If an index is outside ``-n`` to ``n - 1`` (n: size of the axis), where the host can read the indices, as on the
+        CPU; on every device if the axis is empty.
+
+    Notes
+    -----
+    The host looks at all indices before the launch. Those on a GPU it could see only after waiting for the work queued
+    there, so no check is made: an index that is too large gives the last element, one that is too small the first, and
+    nothing outside `x` is read. Check indices of unknown origin before they move to the GPU.
     """
     check_index("take", indices, x)
     if axis is None:
@@ -82,7 +94,7 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     Parameters
     ----------
     indices
-        Integers with as many axes as `x`; the other axes broadcast.
+        Integers with as many axes as `x`; the other axes broadcast. What is out of bounds is treated as by `take`.
     axis
         The axis that is indexed.
     """
@@ -123,7 +135,8 @@ def gather_nd(x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
     Parameters
     ----------
     indices
-        Integers; its last axis holds one index for each of the axes of `x` that follow the batch axes.
+        Integers; its last axis holds one index for each of the axes of `x` that follow the batch axes. What is out of
+        bounds is treated as by `take`.
     batch_dims
         Leading axes that `x` and `indices` have in common.
     """
