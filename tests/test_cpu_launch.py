@@ -44,6 +44,12 @@ def test_every_program_runs_once(cpu, counter, threads, grid):
     assert (data[:, 0] == 20).all()
 
 
+def test_the_number_of_threads_is_shown(cpu):
+    for threads, shown in ((1, "1 thread)"), (2, "2 threads)")):
+        cpu.pool.set_threads(threads)
+        assert shown in repr(cpu)
+
+
 def test_arguments_reach_the_kernel(cpu):
     """Each kind of argument arrives in its slot, and the grid's sides in order."""
     lines = [

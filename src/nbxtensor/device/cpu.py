@@ -8,6 +8,7 @@ import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, DeviceError, LaunchError
 from nbxtensor.base.knobs import cpu_level, num_threads
+from nbxtensor.base.text import counted
 from nbxtensor.device.artifact import Artifact, Target
 from nbxtensor.device.cpu_code import load_object
 from nbxtensor.device.cpu_level import choose_level
@@ -37,7 +38,7 @@ def _misfit(kernel: LoadedKernel, args: Sequence[int | float], error: object) ->
     return LaunchError(
         "launch",
         f"arguments of kernel {kernel.artifact.symbol} do not fit its signature ({error})",
-        got=f"{len(args)} arguments {tuple(args)}",
+        got=f"{counted(len(args), 'argument')} {tuple(args)}",
         allowed=", ".join(kernel.artifact.signature) or "none",
     )
 
@@ -89,7 +90,7 @@ class CpuDevice:
         self.allocate = self._allocator.allocate
 
     def __repr__(self) -> str:
-        return f"<device cpu ({self.target}, {self.pool.threads} threads)>"
+        return f"<device cpu ({self.target}, {counted(self.pool.threads, 'thread')})>"
 
     def __str__(self) -> str:
         return self.name

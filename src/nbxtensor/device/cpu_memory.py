@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from nbxtensor.base.errors import OutOfMemoryError
+from nbxtensor.base.text import counted
 from nbxtensor.device.exhausted import out_of_memory
 
 ALIGNMENT = 64
@@ -89,7 +90,7 @@ class CpuBuffer:
             self._home.release(self.ptr, shelf)
 
     def __repr__(self) -> str:
-        return f"<CpuBuffer {self.nbytes} bytes at {self.ptr:#x}>"
+        return f"<CpuBuffer {counted(self.nbytes, 'byte')} at {self.ptr:#x}>"
 
 
 class Allocator:

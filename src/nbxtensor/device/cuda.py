@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, DeviceError, LaunchError
+from nbxtensor.base.text import counted
 from nbxtensor.device.artifact import Artifact, Target
 from nbxtensor.device.cuda_driver import FATAL, call, describe, error_of, open_driver
 from nbxtensor.device.cuda_memory import Pool
@@ -272,7 +273,7 @@ def _converted(artifact: Artifact, args: Sequence[int | float]) -> list[int | fl
     """Arguments that do not fit as they are: floats too large for fp32 are infinite; all else is an error."""
     if len(args) != len(artifact.signature):
         raise ArgumentError(
-            operation(), f"kernel {artifact.symbol} takes {len(artifact.signature)} arguments", got=len(args)
+            operation(), f"kernel {artifact.symbol} takes {counted(len(artifact.signature), 'argument')}", got=len(args)
         )
     values: list[int | float] = []
     for kind, value in zip(artifact.signature, args, strict=True):

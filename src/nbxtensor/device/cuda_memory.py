@@ -9,6 +9,7 @@ import contextlib
 import gc
 
 from nbxtensor.base.errors import OutOfMemoryError
+from nbxtensor.base.text import counted
 from nbxtensor.device.cuda_driver import OUT_OF_MEMORY, call, error_of
 from nbxtensor.device.cuda_stream import Block, Context, Forked, Line, Shelf, Streams
 from nbxtensor.device.exhausted import out_of_memory
@@ -113,7 +114,7 @@ class Pool:
             return int(result[1])
         if result[0] == OUT_OF_MEMORY or nbytes > self.memory_info()[1]:
             raise self._exhausted(nbytes)
-        raise error_of(driver, result[0], "allocate", f"allocating {nbytes} bytes")
+        raise error_of(driver, result[0], "allocate", f"allocating {counted(nbytes, 'byte')}")
 
     def release(self, ptr: int, size: int, line: Line) -> None:
         """Take a block back; runs while objects are torn down, in any thread."""

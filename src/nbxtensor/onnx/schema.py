@@ -11,6 +11,8 @@ from nbxtensor.base.text import counted
 from nbxtensor.onnx.graph import Attribute, Node, Subgraph
 from nbxtensor.onnx.parse import import_onnx
 
+_MANY = 2**31 - 1  # the standard's word for any number
+
 
 @cache
 def _schema(op: str, opset: int) -> Any:
@@ -34,6 +36,12 @@ def _fits(value: Attribute, kind: str) -> bool:
     return kind == ("INT" if isinstance(value, int) else "FLOAT")
 
 
+def _range(low: int, high: int) -> str:
+    if high >= _MANY:
+        return f"at least {low}"
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def violation(node: Node, opset: int) -> str:
     """What is wrong with the form of a node of the standard; empty if nothing is."""
     schema = _schema(node.op, opset)
@@ -41,9 +49,9 @@ def violation(node: Node, opset: int) -> str:
         return f"opset {opset} has no operator {node.op}"
     given = len(node.inputs)
     if not schema.min_input <= given <= schema.max_input:
-        return f"{counted(given, 'input')} where {schema.min_input} to {schema.max_input} are allowed"
+        return f"{counted(given, 'input')} (allowed: {_range(schema.min_input, schema.max_input)})"
     if not schema.min_output <= len(node.outputs) <= schema.max_output:
-        return f"{counted(len(node.outputs), 'output')} where {schema.min_output} to {schema.max_output} are allowed"
+        return f"{counted(len(node.outputs), 'output')} (allowed: {_range(schema.min_output, schema.max_output)})"
     for name, value in node.attributes.items():
         known = schema.attributes.get(name)
         if known is None:
