@@ -97,6 +97,6 @@ LIMITS: dict[str, float] = {
     "sigmoid": 1.45,
     "silu": 1.64,
     "softplus": 1.88,
-    "gelu": 2.19,
+    "gelu": 3.62,
     "gelu_tanh": 1.75,
 }

@@ -13,6 +13,7 @@ import mpmath as mp
 import numpy as np
 
 Real = Callable[[mp.mpf], mp.mpf]
+mp.mp.prec = 160
 POINTS = 301  # odd: zero, where a weight may vanish, is no grid point
 
 
@@ -65,6 +66,49 @@ def exchange(error: list[mp.mpf], count: int) -> list[int]:
             for i in sorted((low, other), reverse=True):
                 peaks.pop(i)
     return peaks
+
+
+def solve_ratio(f: Real, weight: Real, degree: int, hi: float) -> list[mp.mpf]:
+    """Denominator, 1 + ..., of the weighted minimax ratio of two polynomials of `degree` to `f` on [0, hi]."""
+    size, count = degree + 1, 2 * degree + 2
+    top = hi / (hi + mp.mpf("2.4"))
+    steps = [top * (1 - mp.cos(mp.pi * i / POINTS)) / 2 for i in range(POINTS + 1)]
+    grid = [mp.mpf("2.4") * u / (1 - u) for u in steps]
+    values, weights = [f(x) for x in grid], [weight(x) for x in grid]
+    nodes = [round(POINTS * (i + mp.mpf("0.5")) / count) for i in range(count)]
+    best: tuple[mp.mpf, list[mp.mpf]] | None = None
+    level = mp.mpf(0)
+    for _ in range(40):
+        # numerator - (value + error) * denominator = 0 at the nodes; the error's level enters twice, once as guessed
+        for _ in range(15):
+            matrix, right = mp.matrix(count, count), mp.matrix(count, 1)
+            for row, node in enumerate(nodes):
+                x, sign = grid[node], (-1) ** row / weights[node]
+                for j in range(size):
+                    matrix[row, j] = x**j
+                for j in range(1, size):
+                    matrix[row, degree + j] = -(values[node] + sign * level) * x**j
+                matrix[row, count - 1] = -sign
+                right[row] = values[node]
+            answer = mp.lu_solve(matrix, right)
+            guess, level = level, answer[count - 1]
+            if abs(level - guess) < abs(level) * mp.mpf("1e-8"):
+                break
+        above = [answer[j] for j in range(size)]
+        below = [mp.mpf(1), *(answer[degree + j] for j in range(1, size))]
+        error = [
+            w * (mp.polyval(above[::-1], x) / mp.polyval(below[::-1], x) - v)
+            for w, v, x in zip(weights, values, grid, strict=True)
+        ]
+        worst = max(abs(e) for e in error)
+        if best is None or worst < best[0]:
+            best = worst, below
+        moved = exchange(error, count)
+        if len(moved) != count or moved == nodes:
+            break
+        nodes = moved
+    assert best is not None
+    return best[1]
 
 
 def to_float32(x: mp.mpf) -> mp.mpf:
@@ -159,20 +203,45 @@ def mills_fit(k: float, degree: int) -> Fit:
     )
 
 
-def centred_mills_fit(k: float, centre: float, degree: int) -> Fit:
-    """Mills' ratio times (t + k) in z = centre - t / (t + k), for 0 <= t <= 13.8.
+# gelu's factor of n in a^2 + 2 * n * ln 2 has 16 bits; what it lacks of 2 * ln 2, relative to it, goes to the curves.
+SHORT = mp.mpf(0xB172) / 2**15
+LACK = 2 * mp.log(2) / SHORT - 1
+SLOPE = to_float32(mp.mpf("2.5115"))  # of 1 / R(t), near sqrt(2 * pi); the best of those tried
 
-    Times exp(-t^2 / 2 * LN2_LO / ln 2), which takes the place of a second part of ln 2.
-    """
-    small = mp.mpf("1.9046542121259336e-09") / mp.log(2)
 
-    def curve(z: mp.mpf) -> mp.mpf:
-        s = centre - z
-        t = k * s / (1 - s)
-        return mills(t) * (t + k) * mp.exp(-small * t * t / 2)
+def rest_of_inverse(t: mp.mpf) -> mp.mpf:
+    """1 / R(t) - SLOPE * t, where R is Mills' ratio times exp(LACK * t^2 / 2)."""
+    return mp.exp(-LACK * t * t / 2) / mills(t) - SLOPE * t
 
-    lowest = centre - 13.8 / (13.8 + k)
-    return Fit(curve, tuple(range(degree + 1)), lowest, centre, lambda z: 1 / curve(z))
+
+def mills_ratio_fits() -> dict[str, Fit | list[mp.mpf]]:
+    """p and b of degree 5 in R(t) = p / (SLOPE * t * p + b), for 0 <= t <= 13.2: p is given, b is fitted to it."""
+
+    def weight(t: mp.mpf) -> mp.mpf:
+        return 1 / (rest_of_inverse(t) + SLOPE * t)
+
+    # The first term is 3 / 4: p and b then are far from the powers of two above them where the result is.
+    p = [to_float32(c * mp.mpf("0.75")) for c in solve_ratio(rest_of_inverse, weight, 5, 13.2)]
+
+    def bottom(t: mp.mpf) -> mp.mpf:
+        return mp.polyval(p[::-1], t)
+
+    b = Fit(
+        lambda t: (bottom(t) * rest_of_inverse(t) - 2 * p[0]) / t,
+        tuple(range(5)),
+        1e-9,
+        13.2,
+        lambda t: t * weight(t) / bottom(t),
+    )
+    return {"MILLS_P": p, "MILLS_B": b}  # b without its first term, 2 * p[0], so that R(0) is 1 / 2
+
+
+def gelu_exp_fit() -> Fit:
+    """(exp(-e * (1 + LACK) / 2) - 1) / e for |e| <= ln 2."""
+    edge = float(mp.log(2)) * 1.0005
+    return Fit(
+        lambda e: mp.expm1(-e * (1 + LACK) / 2) / e, tuple(range(5)), -edge, edge, lambda e: abs(e) * mp.exp(e / 2)
+    )
 
 
 def exp_fits() -> dict[str, Fit]:
@@ -227,21 +296,28 @@ def sigmoid_like_fits() -> dict[str, Fit]:
         out[f"ERF_{degree}"] = Fit(erf_near, tuple(range(degree + 1)), 1e-12, edge**2, odd_weight(mp.erf, 0))
         tail = tuple(range(degree + 2))
         out[f"ERFC_{degree + 1}"] = Fit(lambda t: mp.log(mp.erfc(t)), tail, edge, 3.95, mp.erfc)
-    return {**out, "MILLS_10": centred_mills_fit(2.375, 0.4453125, 10), "MILLS_8": mills_fit(2.5, 8)}
+    return {**out, "MILLS_8": mills_fit(2.5, 8), "EXP_MILLS": gelu_exp_fit()}
 
 
-def fits() -> dict[str, Fit]:
+def fits() -> dict[str, Fit | list[mp.mpf]]:
     """All polynomials that the sources use."""
-    return {**exp_fits(), **log_fits(), **wave_fits(), **sigmoid_like_fits()}
+    return {**exp_fits(), **log_fits(), **wave_fits(), **sigmoid_like_fits(), **mills_ratio_fits()}
+
+
+def decimals(values: Sequence[mp.mpf]) -> str:
+    """Shortest decimals that give the float32 values."""
+    return f"({', '.join(str(np.float32(float(v))) for v in values)})"
 
 
 def main(names: list[str]) -> None:
-    mp.mp.prec = 160
     for name, fit in fits().items():
         if names and name not in names:
             continue
+        if isinstance(fit, list):
+            print(f"{name} = {decimals(fit)}")
+            continue
         c, left, ideal = fit.run()
-        print(f"{name} = ({', '.join(str(np.float32(float(v))) for v in c)})")
+        print(f"{name} = {decimals(c)}")
         print(f"  # error 2^{float(mp.log(left, 2)):.2f}, before rounding 2^{float(mp.log(ideal, 2)):.2f}")
 
 

@@ -1,23 +1,25 @@
 """tanh, erf and gelu of fp32.
 
 Near zero tanh and erf are odd polynomials; farther out they are 1 minus something small that an exponential gives.
-gelu(x) = x * Phi(x) comes from t * Phi(-t) with t = |x|, where Phi(-t) = exp(-t^2 / 2) * R(t) and R, Mills' ratio, is
-M / (t + c) with a polynomial M in t / (t + c). t^2 is kept in two parts, so the negative tail is accurate in relative
-terms down to the subnormals.
+gelu(x) = x * Phi(x) comes from a * Phi(-a) with a = |x|, where Phi(-a) = exp(-a^2 / 2) * R(a) and R, Mills' ratio, is
+p / (2.5115 * a * p + b) with polynomials p and b. The exponent takes a^2 unrounded, so the negative tail is accurate in
+relative terms down to the subnormals.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.kernel.math_bits import copy_sign, magnitude, negate
+from nbxtensor.kernel.math_bits import copy_sign, magnitude
 from nbxtensor.kernel.math_exp import (
     LOG2E,
     MINUS_LN2_HI,
     ROUND,
     clamp_high,
-    exp_curve,
     exp_split,
     exp_tail,
-    minus_reciprocal,
+    minus_reciprocal_near,
 )
+
+LARGE = 18446744073709551616.0  # 2^64
+SMALL = 5.421010862427522e-20  # 2^-64
 
 
 @kernel
@@ -70,35 +72,36 @@ def erf(x):
 
 @kernel
 def gelu(x):
-    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution. At most 2.19 ULP."""
+    """x * Phi(x) of fp32, Phi the distribution function of the normal distribution. At most 3.62 ULP."""
     a = clamp_high(tl.abs(x), 14.5)
-    r = minus_reciprocal(a + 2.375)
-    # e = -a^2 / 2 - n * ln 2 with what rounding left out of a^2, and what r lacks of -1 / (a + c) times the mean slope
-    # of ln(R) over ln(-r). The second part of ln 2 is nearly proportional to a^2: M has it.
-    h = a * -0.5
-    half = a * h
-    t = tl.fma(half, LOG2E, ROUND)
-    n = t - ROUND
-    lost = tl.fma(r, a, tl.fma(r, 2.375, 1.0))
-    e = tl.fma(n, MINUS_LN2_HI, half) + tl.fma(lost, 1.375, tl.fma(a, h, negate(half)))
-    z = tl.fma(r, -2.375, -0.5546875)
-    # minus M(z)
-    m = tl.fma(z, 0.0685961, -0.08481234)
-    m = tl.fma(m, z, -0.036040723)
-    m = tl.fma(m, z, 0.14232905)
-    m = tl.fma(m, z, -0.06364886)
-    m = tl.fma(m, z, -0.15373658)
-    m = tl.fma(m, z, 0.18784858)
-    m = tl.fma(m, z, 0.20219733)
-    m = tl.fma(m, z, -0.3950246)
-    m = tl.fma(m, z, -0.8667526)
-    top = tl.fma(m, z, -0.7456446)
-    # w = a * (u + low) = R * a * exp(...), in two parts so that two roundings less count.
-    u = r * top
-    low = tl.fma(r, tl.fma(m, z, -0.7456446 - top), tl.fma(r, top, negate(u)))
-    low = tl.fma(u, e, tl.fma(u, (e * e) * exp_curve(e), low))
-    w = tl.fma(a, u, a * low)
-    power = ((t.to(tl.int32, bitcast=True) << 23) + 0x57800000).to(tl.float32, bitcast=True)  # 2^(n + 48)
+    s = a * a
+    # e = a^2 + 2 * n * ln 2. n times the first 16 bits of 2 * ln 2 is exact, so the sum is rounded once. The other bits
+    # add a multiple of e, which the curve of exp has, and one of a^2, which p / q has.
+    t = tl.fma(s, -0.72134752, ROUND)
+    e = tl.fma(a, a, (t - ROUND) * 1.38629150390625)
+    # R = p / q, p and a * p times 2^64. b is small beside 2.5115 * a * p but near zero, so that errors of p and of its
+    # product with a cancel; near zero their first terms count, which come last.
+    p = tl.fma(s, -7.743757e-05 * LARGE, 0.050253976 * LARGE)
+    p = tl.fma(p, s, 0.6186914 * LARGE)
+    p = tl.fma(tl.fma(s, 0.0043511437 * LARGE, 0.24488853 * LARGE), a, p)
+    p = tl.fma(p, a, 0.75 * LARGE)
+    b = tl.fma(s, -1.950334e-05, 0.009351939)
+    b = tl.fma(b, s, 0.55058485)
+    b = tl.fma(tl.fma(s, -0.00043718785, 0.12814856), a, b)
+    b = tl.fma(b, a, 1.5)
+    ap = a * p
+    q = tl.fma(ap, 2.5115 * SMALL, b)
+    # times 2^n in the exponent; then times exp(-e / 2) = 1 + e * g
+    ap = ((t.to(tl.int32, bitcast=True) << 23) + ap.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    g = tl.fma(e, -0.00025912854, 0.0026186262)
+    g = tl.fma(g, e, -0.020834628)
+    g = tl.fma(g, e, 0.1249984)
+    g = tl.fma(g, e, -0.5000009)
+    ape = ap * e
+    # minus the quotient, then corrected by what the two parts of the numerator leave over
+    r = minus_reciprocal_near(q)
+    w = tl.fma(ape, g, ap) * r
+    w = tl.fma(tl.fma(ape, g, tl.fma(w, q, ap)), r, w)
     # The smaller of the bits as unsigned integers: x itself, and -0.0 below zero.
     positive = tl.minimum(x.to(tl.uint32, bitcast=True), 0x80000000).to(tl.float32, bitcast=True)
-    return tl.fma(w * power, -3.552713678800501e-15, positive)
+    return tl.fma(w, SMALL, positive)

@@ -34,7 +34,7 @@ def gelu_reference(x: Array, approximate: str = "none") -> Array:
         (-INF, -0.0),
         (NAN, NAN),
     ),
-    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 2.25},
+    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 3.65},
 )
 def gelu(x: Tensor, /, approximate: Literal["none", "tanh"] = "none", *, out: Tensor | None = None) -> Tensor:
     """x * Phi(x), elementwise, where Phi is the normal distribution function.
@@ -63,7 +63,7 @@ def gelu(x: Tensor, /, approximate: Literal["none", "tanh"] = "none", *, out: Te
 
     Notes
     -----
-    The same bits on every device. At most 2.2 ULP, in the negative tail too; gelu(-inf) is -0.0, the limit.
+    The same bits on every device. At most 3.7 ULP, in the negative tail too; gelu(-inf) is -0.0, the limit.
 
     Examples
     --------
