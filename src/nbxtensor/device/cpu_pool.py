@@ -19,7 +19,7 @@ JOB = "<QqqqqQq"
 """Head of a job: function, programs, gx, gy, gz, address of the cost, helpers; the arguments follow."""
 
 SPIN_CYCLES = 50_000
-GRAIN_CYCLES = 60_000
+GRAIN_CYCLES = 40_000
 STACK_BYTES = 8 << 20
 _POOL_BYTES = 192
 _OFFSET_PARKED, _OFFSET_SPIN, _OFFSET_GRAIN = 0x04, 0x08, 0x10

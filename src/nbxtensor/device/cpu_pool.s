@@ -5,7 +5,7 @@
 #   00 u32 seq      raised once per job            00 fn      void (args, start, end, gx, gy, gz)
 #   04 u32 parked   workers asleep on seq          08 total   programs of the grid, at least 1
 #   08 u64 spin     cycles to spin before sleep    10 gx      18 gy      20 gz
-#   10 u64 grain    cycles of work worth a thread  28 cost    address of u64: cycles a program took, 0 = unknown
+#   10 u64 grain    cycles of work worth waking one 28 cost    address of u64: cycles a program took, 0 = unknown
 #   40 u32 lock     1 while a job holds the pool   30 helpers workers that may help
 #   44 u32 tickets  workers that may still join    38 args    8 bytes each
 #   48 u32 done     joined workers that are done
@@ -51,7 +51,12 @@ nbx_launch:
         mul     r13
         test    rdx, rdx
         jnz     .Lpublish
-        div     qword ptr [rbx + 0x10]
+        mov     rcx, [rbx + 0x10]
+        cmp     dword ptr [rbx + 0x04], 0
+        jne     .Lasleep
+        shr     rcx, 2                  # workers that are awake are worth it for a quarter of the work
+.Lasleep:
+        div     rcx
         sub     rax, 1
         jbe     .Lserial
         cmp     r12, rax
