@@ -69,7 +69,7 @@ def gelu(x: Tensor, /, approximate: Literal["none", "tanh"] = "none", *, out: Te
     --------
     >>> import nbxtensor as nbx
     >>> nbx.nn.gelu(nbx.asarray([1.0]))
-    Tensor([0.8413447], dtype=float32, device='cpu')
+    Tensor([0.8413448], dtype=float32, device='cpu')
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError("nbx.nn.gelu", "unknown approximation", got=approximate, allowed=("none", "tanh"))
