@@ -98,23 +98,23 @@ def largest(values):
 
 
 @kernel
-def _halves(x):
+def halves(x):
     """A tile in two parts, neighbours apart."""
     return tl.split(tl.reshape(x, (x.numel // 2, 2)))
 
 
 @kernel
-def _joined_halves(a, b):
-    """The tile of which `_halves` made two."""
+def joined_halves(a, b):
+    """The tile of which `halves` made two."""
     return tl.reshape(tl.join(a, b), (a.numel * 2,))
 
 
 @kernel
-def _quarters(x):
+def quarters(x):
     """Four parts of a tile, each in registers of the same threads."""
-    a, b = _halves(x)
-    a0, a1 = _halves(a)
-    b0, b1 = _halves(b)
+    a, b = halves(x)
+    a0, a1 = halves(a)
+    b0, b1 = halves(b)
     return a0, a1, b0, b1
 
 
@@ -141,13 +141,13 @@ def _with_huge(bits, y, QUARTER: tl.constexpr):
             y = _exact(bits, y, QUARTER)
         else:
             # A quarter after the other: few registers, which all tiles pay for, matter more than speed here.
-            a0, a1, a2, a3 = _quarters(bits)
-            y0, y1, y2, y3 = _quarters(y)
+            a0, a1, a2, a3 = quarters(bits)
+            y0, y1, y2, y3 = quarters(y)
             for _ in tl.range(0, 4, loop_unroll_factor=1):
                 z = _exact(a0, y0, QUARTER)
                 y0, y1, y2, y3 = y1, y2, y3, z
                 a0, a1, a2, a3 = a1, a2, a3, a0
-            y = tl.reshape(_joined_halves(_joined_halves(y0, y1), _joined_halves(y2, y3)), y.shape)
+            y = tl.reshape(joined_halves(joined_halves(y0, y1), joined_halves(y2, y3)), y.shape)
     return y
 
 
