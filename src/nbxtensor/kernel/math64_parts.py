@@ -65,6 +65,13 @@ def multiply_exact(a, b):
 
 
 @kernel
+def divide_exact(high, low, d, d_low, inverse):
+    """(high + low) / (d + d_low) in two parts; `inverse` is 1 / d."""
+    q = high * inverse
+    return q, (tl.fma(minus(q), d, high) + tl.fma(minus(q), d_low, low)) * inverse
+
+
+@kernel
 def power_halves64(t):
     """2^(n >> 1) and 2^(n - (n >> 1)), their product 2^n, for the n in the low bits of t (|n| <= 2044)."""
     bits = t.to(tl.uint64, bitcast=True)
