@@ -19,13 +19,14 @@ from typing import Any
 import triton
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.dtypes import DType, float32
+from nbxtensor.base.dtypes import DType, float32, float64
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Artifact, Options, Target
 from nbxtensor.device.null import NullDevice
 from nbxtensor.kernel import math as device_math
 from nbxtensor.kernel.launch import Plan, Pointer
+from nbxtensor.kernel.math64 import for_64_bit
 from nbxtensor.kernel.pointwise import ABSENT, ELEMENT, pointwise_flat_kernel
 
 TARGET = Target("cuda", "sm_90")
@@ -118,7 +119,7 @@ def compile_pointwise(fn: KernelFunction, operands: int, dtype: DType, block: in
         **{f"x{i}": None for i in absent},
         "FN": fn,
         "KINDS": (ELEMENT,) * operands + (ABSENT,) * len(absent),
-        "TYPES": (float32,) * 3,
+        "TYPES": (float64 if dtype is float64 else float32,) * 3,
         "RESULT": dtype,
         "BLOCK_SIZE": block,
     }
@@ -151,13 +152,15 @@ def rows(names: list[str], dtype: DType, block: int, warps: int) -> Iterator[tup
         fn = getattr(device_math, name)
         if dtype.itemsize == 2:
             fn = device_math.for_16_bit(fn)
+        elif dtype is float64:
+            fn = for_64_bit(fn)
         yield fn.name, cost(compile_pointwise(fn, 2 if name in BINARY else 1, dtype, block, warps), block, warps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", default=[*UNARY, *BINARY], metavar="NAME")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16", "float64"))
     parser.add_argument("--block", type=int, help="elements per program (default: 1024, or 2048 of 16 bits)")
     parser.add_argument("--warps", type=int, default=4)
     parser.add_argument("--detail", action="store_true", help="print how often each instruction occurs")

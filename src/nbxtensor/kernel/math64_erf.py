@@ -20,6 +20,10 @@ from nbxtensor.kernel.math64_parts import (
 )
 from nbxtensor.kernel.math_bits import copy_sign
 
+ROOT2_HI = 1.4142135623730951
+ROOT2_LO = -9.667293313452913e-17
+FIVE_BY_ROOT2 = 3.5355339059327378
+
 
 @kernel
 def _horner_exact(m, m_low, z, z_low, C: tl.constexpr, C_LOW: tl.constexpr):
@@ -65,7 +69,7 @@ def _mills(z, z_low):
 
 @kernel
 def _tail(t, w, w_low, K: tl.constexpr, square, square_low):
-    """(w + w_low) * exp(square + square_low) * M((t - K) / (t + K)) / (t + K): n in the low bits, the rest in two parts."""
+    """2^n * (q + q_low) = (w + w_low) * exp(square + square_low) * M((t - K) / (t + K)) / (t + K), n in low bits."""
     d, d_low = add_exact(t, real(K))
     inverse = 1.0 / d
     z, z_low = add_exact(t, real(-K))
@@ -117,7 +121,8 @@ def erf64(x):
     near = tl.fma(a, p, a)
     t = at_most(a, 6.0)
     square, square_low = multiply_exact(t, minus(t))
-    n, q, q_low = _tail(t, real(1.4142135623730951), real(-9.667293313452913e-17), 3.5355339059327378, square, square_low)
+    # Phi(-t * sqrt(2)), twice.
+    n, q, q_low = _tail(t, real(ROOT2_HI), real(ROOT2_LO), FIVE_BY_ROOT2, square, square_low)
     scale = ((n.to(tl.int64, bitcast=True) << 52) + 0x3FF0000000000000).to(tl.float64, bitcast=True)
     far, lost = add_ordered(real(1.0), minus(q * scale))
     far = far + (lost - q_low * scale)

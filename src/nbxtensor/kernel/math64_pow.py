@@ -1,14 +1,14 @@
 """pow of fp64, with all special cases of IEEE 754.
 
-|x|^y = exp(y * log |x|). The logarithm and its product with y are kept in two parts (about 2^-66 relative), so the error
-stays that of the last rounding whatever the exponent. log(m) = s * (2 + 2/3 s^2 + ...) with s = (m - 1) / (m + 1).
+|x|^y = exp(y * log |x|). The logarithm and its product with y are kept in two parts (about 2^-66 relative), so the
+error stays that of the last rounding whatever the exponent. log(m) = s * (2 + 2/3 s^2 + ...) with
+s = (m - 1) / (m + 1).
 """
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math64_exp import exp64_parts
 from nbxtensor.kernel.math64_log import LN2_HI, LN2_LO, log64_split
 from nbxtensor.kernel.math64_parts import (
-    add_exact,
     add_ordered,
     at_least,
     at_most,

@@ -79,7 +79,7 @@ def gelu_tanh64(x):
 @kernel
 def _softplus_parts(z, rest):
     """log(1 + exp(z + rest)) in two parts, `rest` within a rounding of z."""
-    t, s, low, e, e_low = _exp_minus(z, rest)
+    _, _, _, e, e_low = _exp_minus(z, rest)
     high, small = log1p64_parts(e)
     small = tl.fma(e_low, tl.fma(e, tl.fma(e, 0.5, -1.0), 1.0), small)  # about e_low / (1 + e)
     above = z > 0.0

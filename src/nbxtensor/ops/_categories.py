@@ -8,6 +8,7 @@ from nbxtensor.base.errors import ArgumentError, DTypeError
 from nbxtensor.base.promotion import python_scalar, result_type, round_scalar
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.kernel.math import for_16_bit
+from nbxtensor.kernel.math64 import for_64_bit
 from nbxtensor.kernel.pointwise import Operand, pointwise, recall, recall_pair, remember
 from nbxtensor.tensor.check import check_tensor as require_tensor
 from nbxtensor.tensor.tensor import Tensor
@@ -50,12 +51,12 @@ def weak(name: str, scalar: object, dtype: DType) -> int | float:
     return round_scalar(value, dtype, f"nbx.{name}") if dtype.is_float else int(value)
 
 
-def number(name: str, what: str, value: object) -> float:
-    """A parameter of a function that computes in float32, which must be a Python number."""
+def number(name: str, what: str, value: object, dtype: DType = float32) -> float:
+    """A parameter of a function that computes in `dtype`, which must be a Python number."""
     scalar = python_scalar(value)
     if scalar is None:
         raise ArgumentError(f"nbx.{name}", f"{what} is not a number", got=repr(value), allowed="int or float")
-    return round_scalar(scalar, float32, f"nbx.{name}")
+    return round_scalar(scalar, dtype, f"nbx.{name}")
 
 
 def unary(
@@ -73,22 +74,28 @@ def unary(
     return value
 
 
-def check_float32_math(name: str, dtype: DType) -> None:
-    """Raise for a dtype whose mathematics float32 cannot carry."""
-    if dtype.is_float and (dtype.itemsize > 4 or dtype.storage_only):
-        check_dtype(name, dtype, tuple(d for d in ARITHMETIC if not d.is_float or d.itemsize <= 4))
+def math_types(name: str, dtype: DType) -> tuple[DType, DType]:
+    """For mathematics on `dtype`: in which dtype it computes, and that of the result. Raises for float8."""
+    if dtype.storage_only:
+        check_dtype(name, dtype, ARITHMETIC)
+    result = dtype if dtype.is_float else default_float
+    return compute_type(result), result
+
+
+def math_form(fn: KernelFunction, dtype: DType) -> KernelFunction:
+    """The form of a mathematical function for operands and a result of `dtype`."""
+    return for_16_bit(fn) if dtype.itemsize == 2 else for_64_bit(fn) if dtype.itemsize == 8 else fn
 
 
 def float_unary(name: str, fn: KernelFunction, x: Tensor, out: Tensor | None) -> Tensor:
-    """A mathematical function of one tensor, computed in float32; integers and bool give float32."""
+    """A mathematical function of one tensor, in float32 or, for float64, in float64; integers and bool give float32."""
     if (quick := recall(name, fn, x, out)) is not None:
         return quick
     check_tensor(name, x)
-    check_float32_math(name, x.dtype)
-    dtype = x.dtype if x.dtype.is_float else default_float
-    computed = for_16_bit(fn) if dtype.itemsize == 2 else fn
-    value = pointwise(name, computed, (x,), (float32,), dtype, out)
-    remember(name, fn, computed, (float32,), dtype, out, x)
+    kind, dtype = math_types(name, x.dtype)
+    computed = math_form(fn, dtype)
+    value = pointwise(name, computed, (x,), (kind,), dtype, out)
+    remember(name, fn, computed, (kind,), dtype, out, x)
     return value
 
 

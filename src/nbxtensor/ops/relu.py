@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from nbxtensor.base.dtypes import default_float, float32
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import expm1
+from nbxtensor.kernel.math64 import expm164
 from nbxtensor.kernel.pointwise import pointwise
-from nbxtensor.ops._categories import check_float32_math, check_tensor, number, unary
+from nbxtensor.ops._categories import check_tensor, math_types, number, unary
 from nbxtensor.ops._samples import Array, singles
 from nbxtensor.tensor.tensor import Tensor
 
@@ -26,7 +26,11 @@ def leaky_relu_value(x, alpha):
 
 @kernel
 def elu_value(x, alpha):
-    return tl.where(x < 0, expm1(x) * alpha, x)
+    if x.dtype == tl.float64:
+        e = expm164(x)
+    else:
+        e = expm1(x)
+    return tl.where(x < 0, e * alpha, x)
 
 
 @kernel
@@ -60,10 +64,9 @@ def relu(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
 def _with_parameters(name: str, fn: KernelFunction, x: Tensor, parameters: tuple[float, ...], out: Any) -> Tensor:
     check_tensor(f"nn.{name}", x)
-    check_float32_math(f"nn.{name}", x.dtype)
-    dtype = x.dtype if x.dtype.is_float else default_float
-    operands = (x, *(number(f"nn.{name}", "a parameter", p) for p in parameters))
-    return pointwise(name, fn, operands, (float32,) * len(operands), dtype, out)
+    kind, dtype = math_types(f"nn.{name}", x.dtype)
+    operands = (x, *(number(f"nn.{name}", "a parameter", p, kind) for p in parameters))
+    return pointwise(name, fn, operands, (kind,) * len(operands), dtype, out)
 
 
 def leaky_relu_reference(x: Array, alpha: float = 0.01) -> Array:
@@ -75,7 +78,7 @@ def leaky_relu_reference(x: Array, alpha: float = 0.01) -> Array:
     kernels=(leaky_relu_value,),
     reference=leaky_relu_reference,
     samples=singles,
-    ulp={"float16": 0.51, "bfloat16": 0.51, "float32": 0.5},
+    ulp={"float16": 0.51, "bfloat16": 0.51, "float32": 0.5, "float64": 0.5},
 )
 def leaky_relu(x: Tensor, /, alpha: float = 0.01, *, out: Tensor | None = None) -> Tensor:
     """x where x >= 0, else alpha * x, elementwise.
@@ -83,9 +86,9 @@ def leaky_relu(x: Tensor, /, alpha: float = 0.01, *, out: Tensor | None = None) 
     Parameters
     ----------
     x
-        Operand of any shape; integers and bool are computed as float32.
+        Operand of any shape; float64 is computed in float64, integers and bool as float32.
     alpha
-        Slope below 0, taken as float32.
+        Slope below 0, taken in the dtype of the computation.
     out
         Tensor of the result's shape and dtype to write into; it may be `x`.
 
@@ -106,7 +109,7 @@ def elu_reference(x: Array, alpha: float = 1.0) -> Array:
     kernels=(elu_value,),
     reference=elu_reference,
     samples=singles,
-    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 2.5},
+    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 2.5, "float64": 2.0},
 )
 def elu(x: Tensor, /, alpha: float = 1.0, *, out: Tensor | None = None) -> Tensor:
     """x where x >= 0, else alpha * (exp(x) - 1), elementwise.
@@ -114,9 +117,9 @@ def elu(x: Tensor, /, alpha: float = 1.0, *, out: Tensor | None = None) -> Tenso
     Parameters
     ----------
     x
-        Operand of any shape; integers and bool are computed as float32.
+        Operand of any shape; float64 is computed in float64, integers and bool as float32.
     alpha
-        Scale below 0, taken as float32.
+        Scale below 0, taken in the dtype of the computation.
     out
         Tensor of the result's shape and dtype to write into; it may be `x`.
 
@@ -135,9 +138,9 @@ def hard_sigmoid(x: Tensor, /, alpha: float = 0.2, beta: float = 0.5, *, out: Te
     Parameters
     ----------
     x
-        Operand of any shape; integers and bool are computed as float32.
+        Operand of any shape; float64 is computed in float64, integers and bool as float32.
     alpha, beta
-        Slope and offset, taken as float32.
+        Slope and offset, taken in the dtype of the computation.
     out
         Tensor of the result's shape and dtype to write into; it may be `x`.
 

@@ -11,7 +11,11 @@ from nbxtensor.tensor.tensor import Tensor
 
 @kernel
 def sqrt_value(x):
-    return tl.sqrt_rn(x)
+    if x.dtype == tl.float64:
+        r = tl.sqrt(x)  # correctly rounded, as all operations of this dtype are
+    else:
+        r = tl.sqrt_rn(x)
+    return r
 
 
 @operator(
@@ -27,7 +31,7 @@ def sqrt_value(x):
         (INF, INF),
         (NAN, NAN),
     ),
-    ulp={"float16": 0.5, "bfloat16": 0.5, "float32": 0.5},
+    ulp={"float16": 0.5, "bfloat16": 0.5, "float32": 0.5, "float64": 0.5},
 )
 def sqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The square root of x, elementwise.
@@ -35,7 +39,7 @@ def sqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     Parameters
     ----------
     x
-        Operand of any shape; integers and bool are computed as float32.
+        Operand of any shape; float64 is computed in float64, integers and bool as float32.
     out
         Tensor of the result's shape and dtype to write into; it may be `x`.
 
@@ -47,7 +51,7 @@ def sqrt(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     Raises
     ------
     DTypeError
-        For float64 and float8.
+        For float8.
 
     Notes
     -----
