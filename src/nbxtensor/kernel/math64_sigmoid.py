@@ -114,4 +114,4 @@ def tanh64(x):
     # h / (1 + h) for h = (exp(2 a) - 1) / 2
     d, lost = add_exact(high, real(1.0))
     q, q_low = divide_exact(high, low, d, lost + low, 1.0 / d)
-    return copy_sign(tl.where(a < 1e-10, a, q + q_low), x)
+    return copy_sign(tl.where(a < 5.820766091346741e-11, a, q + q_low), x)

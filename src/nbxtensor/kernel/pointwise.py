@@ -155,7 +155,7 @@ def _flat_settings(device: Device, itemsize: int) -> tuple[int, Options]:
     """Elements per program and settings: 32 bytes a thread where programs have threads, else a long run."""
     if device.profile.warp_size == 1:
         return 4096, Options(num_warps=1)
-    return (2048 if itemsize <= 2 else 1024), Options(num_warps=4)
+    return 4096 // max(itemsize, 2), Options(num_warps=4)
 
 
 def _tile_settings(device: Device, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[int, int]:

@@ -1,0 +1,219 @@
+"""References for float64: 80-bit floats in bulk, mpmath where that is not enough, and distances in ULP."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+from numpy.typing import NDArray
+
+Long = np.longdouble
+Array = NDArray[np.float64]
+LongArray = NDArray[np.longdouble]
+SPLITTER = Long(2**32 + 1)
+
+
+def exact(value: Any) -> tuple[np.longdouble, np.longdouble]:
+    """An mpmath number as the sum of two long doubles."""
+    high = Long(float(value))
+    middle = Long(float(value - mp.mpf(float(value))))
+    total = high + middle
+    left = value - mp.mpf(float(value)) - mp.mpf(float(total - high))
+    return total, Long(float(left))
+
+
+def product(a: Any, b: Any) -> tuple[Any, Any]:
+    """a * b in long double, and what rounding left out (Dekker)."""
+    p = a * b
+    big = SPLITTER * a
+    ah = big - (big - a)
+    big = SPLITTER * b
+    bh = big - (big - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def total(a: Any, b: Any) -> tuple[Any, Any]:
+    """a + b in long double, and what rounding left out."""
+    s = a + b
+    other = s - a
+    return s, (a - (s - other)) + (b - other)
+
+
+@cache
+def mills_series() -> tuple[LongArray, float]:
+    """Chebyshev coefficients of Phi(-t) * exp(t^2 / 2) * (t + 5) in z = (t - 5) / (t + 5), and the largest z."""
+    count, top = 44, mp.mpf(35) / 45
+    with mp.workdps(40):
+        nodes = [mp.cos(mp.pi * (i + mp.mpf("0.5")) / count) for i in range(count)]
+        values: list[Any] = []
+        for x in nodes:
+            z = (top - 1) / 2 + (top + 1) / 2 * x
+            t = 5 * (1 + z) / (1 - z)
+            values.append(mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2 * (t + 5))
+        found: list[np.longdouble] = []
+        for j in range(count):
+            c = mp.fsum(v * mp.cos(mp.pi * j * (i + mp.mpf("0.5")) / count) for i, v in enumerate(values))
+            high, low = exact(c * 2 / count)
+            found.append(high + low)
+    found[0] /= 2
+    return np.array(found), float(top)
+
+
+def mills(t: LongArray) -> LongArray:
+    """Phi(-t) * exp(t^2 / 2) for 0 <= t <= 40."""
+    coefficients, _ = mills_series()
+    top = Long(35) / 45
+    z = (t - 5) / (t + 5)
+    x = (2 * z - (top - 1)) / (top + 1)
+    a, b = np.zeros_like(t), np.zeros_like(t)
+    for c in coefficients[:0:-1]:
+        a, b = 2 * x * a - b + c, a
+    return (x * a - b + coefficients[0]) / (t + 5)
+
+
+def gauss(t: LongArray, factor: np.longdouble) -> LongArray:
+    """exp(-factor * t^2) of a t that has 53 bits, for a power of two; t is split so that no rounding of t^2 counts."""
+    high = t.astype(np.float32).astype(Long)
+    return np.exp(-factor * high * high) * np.exp(-factor * (t - high) * (t + high))
+
+
+def logistic(x: LongArray) -> LongArray:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, Long(1), small) / (1 + small)
+
+
+def silu(x: LongArray) -> LongArray:
+    return np.where(x < -2000, Long(-0.0), x * logistic(np.maximum(x, -2000)))
+
+
+def softplus(x: LongArray) -> LongArray:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def erf(x: LongArray) -> LongArray:
+    with mp.workdps(40):
+        (slope, slope_low), (root, _) = exact(2 / mp.sqrt(mp.pi)), exact(mp.sqrt(2))
+    size = np.minimum(np.abs(x), 7)
+    square = np.minimum(size, 1) ** 2
+    series = np.zeros_like(x)
+    for k in range(30, 0, -1):
+        series = (series + (-1) ** k / Long(2 * k + 1)) * square / k
+    near = size * (slope + (slope * series + slope_low))
+    far = 1 - 2 * mills(size * root) * gauss(size, Long(1))
+    return np.where(np.isnan(x), x, np.copysign(np.where(size < 1, near, far), x))
+
+
+def gelu(x: LongArray) -> LongArray:
+    t = np.minimum(np.abs(x), 40)
+    return np.copysign(np.where(x > 12, x, np.where(x > 0, x, 0) - t * mills(t) * gauss(t, Long(0.5))), x)
+
+
+def gelu_tanh(x: LongArray) -> LongArray:
+    with mp.workdps(45):
+        (a, a_low), (b, b_low) = exact(2 * mp.sqrt(2 / mp.pi)), exact(2 * mp.sqrt(2 / mp.pi) * mp.mpf("0.044715"))
+    c = np.clip(x, -40, 40)
+    square = c * c
+    square_low = product(c, c)[1]
+    p, p_low = product(square, b)
+    s, lost = total(p, a)
+    s_low = lost + p_low + square * b_low + square_low * b + a_low
+    z, z_low = product(c, s)
+    z_low = z_low + c * s_low
+    small = np.exp(-np.abs(z))
+    small = small - small * np.where(z >= 0, z_low, -z_low)
+    y = c * np.where(z >= 0, Long(1), small) / (1 + small)
+    return np.copysign(np.where(x > 12, x, y), x)
+
+
+LONG: dict[str, Callable[[LongArray], LongArray]] = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": erf,
+    "sigmoid": logistic,
+    "silu": silu,
+    "softplus": softplus,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+}
+
+
+def _mp_gelu_tanh(x: Any) -> Any:
+    return x / (1 + mp.exp(-2 * mp.sqrt(2 / mp.pi) * (x + mp.mpf("0.044715") * x**3)))
+
+
+def _mp_softplus(x: Any) -> Any:
+    return (x if x > 0 else 0) + mp.log1p(mp.exp(-abs(x)))
+
+
+EXACT: dict[str, Callable[[Any], Any]] = {
+    "exp": mp.exp,
+    "expm1": mp.expm1,
+    "log": mp.log,
+    "log1p": mp.log1p,
+    "sin": mp.sin,
+    "cos": mp.cos,
+    "tanh": mp.tanh,
+    "erf": mp.erf,
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "silu": lambda x: x / (1 + mp.exp(-x)),
+    "softplus": _mp_softplus,
+    "gelu": lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
+    "gelu_tanh": _mp_gelu_tanh,
+}
+# Largest error in ULP found, rounded up (docs/accuracy.md).
+LIMITS64: dict[str, float] = {
+    "exp": 0.8,
+    "expm1": 0.6,
+    "log": 0.65,
+    "log1p": 0.65,
+    "sin": 0.75,
+    "cos": 0.75,
+    "tanh": 0.6,
+    "erf": 1.0,
+    "sigmoid": 0.8,
+    "silu": 0.8,
+    "softplus": 0.8,
+    "gelu": 1.0,
+    "gelu_tanh": 0.8,
+    "pow": 0.8,
+}
+
+
+def ulp_long(got: Array, want: LongArray) -> Array:
+    """Distance of each result to its reference, in ULP of the reference's binade; inf where their kinds differ."""
+    with np.errstate(all="ignore"):
+        nearest = want.astype(np.float64)
+        unit = np.ldexp(Long(1), np.maximum(np.frexp(want)[1] - 53, -1074))
+        error = np.abs(got.astype(Long) - want) / unit
+        plain = np.isfinite(got) & np.isfinite(nearest)
+        same = (got == nearest) | (np.isnan(got) & np.isnan(nearest))
+        # One of the two overflows: 2^1024 stands for infinity.
+        limit = np.ldexp(Long(1), 1024)
+        beyond = np.abs(np.where(np.isinf(got), np.copysign(limit, got), got.astype(Long)) - want) / np.ldexp(
+            Long(1), 971
+        )
+        edge = ~plain & ~same & ~np.isnan(got) & np.isfinite(want)
+        return np.where(plain, error, np.where(same, 0, np.where(edge, beyond, np.inf))).astype(np.float64)
+
+
+def ulp_exact(got: Array, x: Array, function: Callable[..., Any], *others: Array) -> Array:
+    """As `ulp_long`, against mpmath with 200 bits, for finite arguments with finite results."""
+    errors = np.zeros(len(got))
+    with mp.workprec(200):
+        for i, values in enumerate(zip(x.tolist(), *(o.tolist() for o in others), strict=True)):
+            want = function(*map(mp.mpf, values))
+            # Arguments close to a zero of the function.
+            if want and abs(want) < mp.mpf(2) ** -80:
+                with mp.workprec(400):
+                    want = function(*map(mp.mpf, values))
+            unit = mp.ldexp(1, max(mp.frexp(want)[1] - 53, -1074))
+            y = mp.mpf(float(got[i])) if np.isfinite(got[i]) else mp.sign(float(got[i])) * mp.ldexp(1, 1024)
+            errors[i] = float(abs(y - want) / min(unit, mp.ldexp(1, 971)))
+    return errors
