@@ -127,7 +127,11 @@ def gelu_tanh(x: LongArray) -> LongArray:
     return np.copysign(np.where(x > 12, x, y), x)
 
 
-LONG: dict[str, Callable[[LongArray], LongArray]] = {
+def rsqrt(x: LongArray) -> LongArray:
+    return 1 / np.sqrt(x)
+
+
+LONG: dict[str, Callable[..., LongArray]] = {
     "exp": np.exp,
     "expm1": np.expm1,
     "log": np.log,
@@ -186,21 +190,31 @@ LIMITS64: dict[str, float] = {
 }
 
 
-def ulp_long(got: Array, want: LongArray) -> Array:
-    """Distance of each result to its reference, in ULP of the reference's binade; inf where their kinds differ."""
+# Bits of the significand, exponent of the smallest subnormal, exponent of what stands for infinity.
+FORMATS = {
+    "float16": (11, -24, 16),
+    "bfloat16": (8, -133, 128),
+    "float32": (24, -149, 128),
+    "float64": (53, -1074, 1024),
+}
+
+
+def ulp_long(got: NDArray[Any], want: LongArray, dtype: str = "float64") -> Array:
+    """Distance of each result to its reference, in ULP of the reference's binade.
+
+    Infinite where NaN meets a number, or where the signs differ (those of zeros too). Infinity counts as the number
+    after the largest one, and what rounds to infinity as infinity.
+    """
+    digits, smallest, top = FORMATS[dtype]
     with np.errstate(all="ignore"):
-        nearest = want.astype(np.float64)
-        unit = np.ldexp(Long(1), np.maximum(np.frexp(want)[1] - 53, -1074))
-        error = np.abs(got.astype(Long) - want) / unit
-        plain = np.isfinite(got) & np.isfinite(nearest)
-        same = (got == nearest) | (np.isnan(got) & np.isnan(nearest))
-        # One of the two overflows: 2^1024 stands for infinity.
-        limit = np.ldexp(Long(1), 1024)
-        beyond = np.abs(np.where(np.isinf(got), np.copysign(limit, got), got.astype(Long)) - want) / np.ldexp(
-            Long(1), 971
-        )
-        edge = ~plain & ~same & ~np.isnan(got) & np.isfinite(want)
-        return np.where(plain, error, np.where(same, 0, np.where(edge, beyond, np.inf))).astype(np.float64)
+        y = got.astype(np.longdouble)
+        limit, last = np.ldexp(Long(1), top), np.ldexp(Long(1), top - digits)
+        want = np.where(np.abs(want) >= limit - last / 2, np.copysign(limit, want), want)
+        y = np.where(np.isinf(y), np.copysign(limit, y), y)
+        unit = np.minimum(np.ldexp(Long(1), np.maximum(np.frexp(want)[1] - digits, smallest)), last)
+        error = np.abs(y - want) / unit
+        alike = (np.isnan(y) == np.isnan(want)) & (np.isnan(y) | (np.signbit(y) == np.signbit(want)))
+        return np.where(alike, np.where(np.isnan(want), 0, error), np.inf).astype(np.float64)
 
 
 def ulp_exact(got: Array, x: Array, function: Callable[..., Any], *others: Array) -> Array:

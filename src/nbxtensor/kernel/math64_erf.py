@@ -59,10 +59,10 @@ def _mills(z, z_low):
             0.020795066799275043,
             -0.06911863870686494,
             0.16502036617040675,
-            -0.31353315667128784,
         ),
     )
-    m, m_low = _horner_exact(m, real(0.0), z, z_low, 0.4953056159699761, 0.0)
+    m, m_low = _horner_exact(m, real(0.0), z, z_low, -0.31353315667128784, 0.0)
+    m, m_low = _horner_exact(m, m_low, z, z_low, 0.4953056159699761, 0.0)
     m, m_low = _horner_exact(m, m_low, z, z_low, -0.6653825028900568, 0.0)
     return _horner_exact(m, m_low, z, z_low, 0.769193049750063, -1.422859886703293e-17)
 
