@@ -94,9 +94,9 @@ LIMITS: dict[str, float] = {
     "cos": 1.48,
     "tanh": 1.23,
     "erf": 1.06,
-    "sigmoid": 1.45,
-    "silu": 1.64,
-    "softplus": 1.88,
+    "sigmoid": 1.01,
+    "silu": 1.19,
+    "softplus": 1.49,
     "gelu": 3.62,
     "gelu_tanh": 1.75,
 }

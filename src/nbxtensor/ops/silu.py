@@ -25,7 +25,7 @@ def silu_reference(x: Array) -> Array:
         (-INF, -0.0),
         (NAN, NAN),
     ),
-    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 2.0, "float64": 1.0},
+    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 1.25, "float64": 1.0},
 )
 def silu(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """x / (1 + exp(-x)), elementwise.
@@ -49,7 +49,7 @@ def silu(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Notes
     -----
-    The same bits on every device. At most 2 ULP (float64: 0.75); silu(-inf) is -0.0, the limit.
+    The same bits on every device. At most 1.2 ULP (float64: 0.75); silu(-inf) is -0.0, the limit.
 
     Examples
     --------
