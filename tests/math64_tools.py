@@ -179,13 +179,13 @@ LIMITS64: dict[str, float] = {
     "log1p": 0.65,
     "sin": 0.75,
     "cos": 0.75,
-    "tanh": 0.6,
-    "erf": 1.0,
+    "tanh": 1.4,
+    "erf": 1.4,
     "sigmoid": 0.8,
-    "silu": 0.8,
+    "silu": 1.0,
     "softplus": 0.8,
     "gelu": 1.0,
-    "gelu_tanh": 0.8,
+    "gelu_tanh": 0.9,
     "pow": 0.8,
 }
 

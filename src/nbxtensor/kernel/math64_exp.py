@@ -66,6 +66,17 @@ def exp64_tail(r, rest):
 
 
 @kernel
+def exp64_terms(x, rest):
+    """exp(x + rest) = 2^n * (1 + r + tail): t, whose low bits hold n, then r, exact, and the tail."""
+    t = tl.fma(x, real(LOG2E), real(ROUND64))
+    n = t - ROUND64
+    r = tl.fma(n, real(MINUS_LN2_HI), x)
+    low = tl.fma(n, real(MINUS_LN2_LO), rest)
+    near = r + low
+    return t, r, tl.fma(near * near, tl.fma(_cubic(near), near, 0.5), low)
+
+
+@kernel
 def exp64_parts(x, rest):
     """exp(x + rest) = 2^n * (s + low): t, whose low bits hold n, then s and low; |x + rest| < 1400."""
     t, r, r_low = exp64_reduce(x, rest)

@@ -72,6 +72,16 @@ def divide_exact(high, low, d, d_low, inverse):
 
 
 @kernel
+def minus_inverse64(d):
+    """-1 / d for 2^-1020 < d < 2^1020 within 2^-38: an integer subtraction and two cubic steps; NaN passes."""
+    r = (-9462152889097959 - d.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
+    e = tl.fma(d, r, 1.0)
+    r = tl.fma(r, tl.fma(e, e, e), r)
+    e = tl.fma(d, r, 1.0)
+    return tl.fma(r, tl.fma(e, e, e), r)
+
+
+@kernel
 def power_halves64(t):
     """2^(n >> 1) and 2^(n - (n >> 1)), their product 2^n, for the n in the low bits of t (|n| <= 2044)."""
     bits = t.to(tl.uint64, bitcast=True)

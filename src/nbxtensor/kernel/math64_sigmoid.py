@@ -1,26 +1,26 @@
 """sigmoid, silu, softplus, tanh and gelu with tanh of fp64.
 
-The logistic functions are w * sigmoid(z) = w * e / (1 + 2^n * e) with e = exp(-|z|) or 1: numerator and denominator in
-two parts, one division, and what it leaves over goes into the result before its last rounding.
+The logistic functions are made as those of fp32: w / D with D = 1 + 2^n * (1 + r + tail), kept as 2^-100 * D. A
+quotient from an approximate reciprocal is corrected by what w leaves over, and there the terms of D enter one by one.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.kernel.math64_exp import exp64_parts, expm1_parts64
+from nbxtensor.kernel.math64_exp import exp64_parts, exp64_terms
 from nbxtensor.kernel.math64_log import log1p64_parts
 from nbxtensor.kernel.math64_parts import (
-    ROUND64,
     add_exact,
     add_ordered,
     at_least,
     at_most,
-    divide_exact,
     minus,
+    minus_inverse64,
     multiply_exact,
     power_halves64,
     real,
 )
 from nbxtensor.kernel.math_bits import copy_sign
 
+UNIT64 = 7.888609052210118e-31  # 2^-100
 # 2 * sqrt(2 / pi), and 0.044715 times that.
 GELU_A_HI = 1.5957691216057308
 GELU_A_LO = -9.96930880911092e-17
@@ -29,43 +29,37 @@ GELU_B_LO = -6.175149918155315e-19
 
 
 @kernel
-def _exp_minus(z, rest):
-    """exp(-|z + rest|), as `exp64_parts` gives it, and both parts of 2^n * (s + low)."""
-    negative = z < 0.0
-    t, s, low = exp64_parts(at_least(tl.where(negative, z, minus(z)), -800.0), tl.where(negative, rest, minus(rest)))
-    first, second = power_halves64(t)
-    return t, s, low, s * first * second, low * first * second
-
-
-@kernel
 def _logistic(w, z, rest):
-    """w * sigmoid(z + rest) of a finite w, `rest` within a rounding of z, up to the sign of a zero."""
-    t, s, low, e, e_low = _exp_minus(z, rest)
-    d, lost = add_ordered(1.0, e)
-    below = z < 0.0
-    p, p_low = multiply_exact(w, tl.where(below, s, real(1.0)))
-    q, q_low = divide_exact(p, tl.where(below, tl.fma(w, low, p_low), real(0.0)), d, lost + e_low, 1.0 / d)
-    first, second = power_halves64(tl.where(below, t, real(ROUND64)))
-    return (q + q_low) * first * second
+    """w * sigmoid(z + rest) for -800 < z < 42, `rest` within a rounding of z; the sign of a zero is lost."""
+    t, r, tail = exp64_terms(minus(z), minus(rest))
+    # 2^-100 * (1 + 2^n * (1 + r + tail)): what is divided by, never rounded where it counts.
+    s = ((t.to(tl.int64, bitcast=True) << 52) + 0x39B0000000000000).to(tl.float64, bitcast=True)
+    both = s + UNIT64
+    i = minus_inverse64(tl.fma(s, r + tail, both))
+    q = w * i
+    large = q * s
+    lost = tl.fma(large, r, tl.fma(q, both, w))
+    lost = tl.fma(large, tail, tl.fma(q, UNIT64 - (both - s), lost))
+    return tl.fma(lost, i, q) * -UNIT64
 
 
 @kernel
 def sigmoid64(x):
-    """1 / (1 + exp(-x)) of fp64. At most 0.6 ULP in all samples."""
-    return _logistic(1.0, x, real(0.0))
+    """1 / (1 + exp(-x)) of fp64. At most 0.8 ULP in all samples."""
+    return _logistic(real(1.0), at_most(at_least(x, -760.0), 40.0), real(0.0))
 
 
 @kernel
 def silu64(x):
-    """x * sigmoid(x) of fp64; silu(-inf) is -0.0, the limit. At most 0.6 ULP in all samples."""
-    c = at_least(x, -800.0)
+    """x * sigmoid(x) of fp64; silu(-inf) is -0.0, the limit. At most 1.0 ULP in all samples."""
+    c = at_least(x, -760.0)
     return tl.where(x > 40.0, x, copy_sign(_logistic(c, c, real(0.0)), x))
 
 
 @kernel
 def gelu_tanh64(x):
     """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 of fp64, that is x * sigmoid(2 * sqrt(...) * (...))."""
-    c = at_most(at_least(x, -30.0), 30.0)
+    c = at_most(at_least(x, -21.625), 9.0)
     square, square_low = multiply_exact(c, c)
     p, p_low = multiply_exact(square, real(GELU_B_HI))
     p_low = tl.fma(square, real(GELU_B_LO), tl.fma(square_low, real(GELU_B_HI), p_low))
@@ -77,9 +71,18 @@ def gelu_tanh64(x):
 
 
 @kernel
+def _exp_minus(z, rest):
+    """exp(-|z + rest|) in two parts."""
+    negative = z < 0.0
+    t, s, low = exp64_parts(at_least(tl.where(negative, z, minus(z)), -760.0), tl.where(negative, rest, minus(rest)))
+    first, second = power_halves64(t)
+    return s * first * second, low * first * second
+
+
+@kernel
 def _softplus_parts(z, rest):
     """log(1 + exp(z + rest)) in two parts, `rest` within a rounding of z."""
-    _, _, _, e, e_low = _exp_minus(z, rest)
+    e, e_low = _exp_minus(z, rest)
     high, small = log1p64_parts(e)
     small = tl.fma(e_low, tl.fma(e, tl.fma(e, 0.5, -1.0), 1.0), small)  # about e_low / (1 + e)
     above = z > 0.0
@@ -108,10 +111,17 @@ def softplus_scaled64(x, beta, threshold):
 
 @kernel
 def tanh64(x):
-    """Hyperbolic tangent of fp64. At most 0.7 ULP in all samples."""
+    """Hyperbolic tangent of fp64. At most 1.4 ULP in all samples."""
     a = at_most(tl.abs(x), 20.0)
-    high, low = expm1_parts64(a + a)
-    # h / (1 + h) for h = (exp(2 a) - 1) / 2
-    d, lost = add_exact(high, real(1.0))
-    q, q_low = divide_exact(high, low, d, lost + low, 1.0 / d)
-    return copy_sign(tl.where(a < 5.820766091346741e-11, a, q + q_low), x)
+    t, r, tail = exp64_terms(a + a, 0.0)
+    # (e - 1) / (e + 1) for e = s + s * r + s * tail
+    s = ((t.to(tl.int64, bitcast=True) << 52) + 0x3FF0000000000000).to(tl.float64, bitcast=True)
+    over, under = s - 1.0, s + 1.0
+    g, h = s * r, s * tail
+    i = minus_inverse64(under + (g + h))
+    q = (over + (g + h)) * minus(i)
+    left, left_low = add_ordered(1.0, minus(q))
+    lost = tl.fma(minus(q), under, over) + tl.fma(minus(q), 1.0 - (under - s), -1.0 - (over - s))
+    lost = tl.fma(g, left_low, tl.fma(h, left, tl.fma(g, left, lost)))
+    y = tl.fma(minus(i), lost, q)
+    return copy_sign(tl.where(a < 5.820766091346741e-11, a, y), x)

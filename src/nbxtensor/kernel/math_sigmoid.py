@@ -15,7 +15,6 @@ from nbxtensor.kernel.math_exp import (
     clamp_high,
     clamp_low,
     exp_curve,
-    power_halves,
 )
 
 UNIT = 3.552713678800501e-15  # 2^-48

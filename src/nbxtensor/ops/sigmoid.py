@@ -50,7 +50,7 @@ def sigmoid(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Notes
     -----
-    The same bits on every device. At most 1.01 ULP (float64: 0.75); small results keep their relative accuracy,
+    The same bits on every device. At most 1.01 ULP (float64: 0.8); small results keep their relative accuracy,
     subnormals included.
 
     Examples

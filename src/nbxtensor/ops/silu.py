@@ -49,7 +49,7 @@ def silu(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Notes
     -----
-    The same bits on every device. At most 1.2 ULP (float64: 0.75); silu(-inf) is -0.0, the limit.
+    The same bits on every device. At most 1.2 ULP (float64: 1); silu(-inf) is -0.0, the limit.
 
     Examples
     --------
