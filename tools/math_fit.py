@@ -111,31 +111,37 @@ def solve_ratio(f: Real, weight: Real, degree: int, hi: float) -> list[mp.mpf]:
     return best[1]
 
 
-def to_float32(x: mp.mpf) -> mp.mpf:
-    """`x` rounded once to 24 bits."""
-    with mp.workprec(24):
+def to_float32(x: mp.mpf, bits: int = 24) -> mp.mpf:
+    """`x` rounded once to 24 bits, or as many as are asked for."""
+    with mp.workprec(bits):
         return +x
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One polynomial: what it stands for, on which interval, and how errors are weighed."""
+    """One polynomial: what it stands for, on which interval, how errors are weighed, the bits of its coefficients.
+
+    `first_bits` are those of the first coefficient, where it has more.
+    """
 
     f: Real
     powers: tuple[int, ...]
     lo: float
     hi: float
     weight: Real = lambda x: mp.mpf(1)
+    bits: int = 24
+    first_bits: int | None = None
 
     def run(self) -> tuple[list[mp.mpf], mp.mpf, mp.mpf]:
-        """float32 coefficients, the error with them, and the error before rounding."""
+        """Rounded coefficients, the error with them, and the error before rounding."""
         fixed: dict[int, mp.mpf] = {}
         free = list(self.powers)
         ideal = mp.mpf(0)
         while free:
             c, error = self.rest(fixed, free)
             ideal = ideal or error
-            fixed[free[0]] = to_float32(c[0])
+            bits = self.bits if fixed or self.first_bits is None else self.first_bits
+            fixed[free[0]] = to_float32(c[0], bits)
             free = free[1:]
         grid = [mp.mpf(self.lo) + (self.hi - self.lo) * (i + mp.mpf("0.5")) / 2000 for i in range(2000)]
         left = max(abs(self.weight(x) * (self.f(x) - mp.fsum(v * x**k for k, v in fixed.items()))) for x in grid)
