@@ -180,11 +180,11 @@ LIMITS64: dict[str, float] = {
     "sin": 0.75,
     "cos": 0.75,
     "tanh": 1.4,
-    "erf": 1.4,
+    "erf": 1.5,
     "sigmoid": 0.8,
     "silu": 1.0,
     "softplus": 0.8,
-    "gelu": 1.0,
+    "gelu": 1.25,
     "gelu_tanh": 0.9,
     "pow": 0.8,
 }

@@ -94,7 +94,7 @@ LIMITS: dict[str, float] = {
     "cos": 1.48,
     "tanh": 1.23,
     "erf": 1.06,
-    "sigmoid": 1.01,
+    "sigmoid": 1.03,
     "silu": 1.19,
     "softplus": 1.49,
     "gelu": 3.62,

@@ -36,6 +36,7 @@ from golden_cases import facts
 from math64_tools import EXACT, LONG, rsqrt, ulp_exact, ulp_long
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "accuracy.json"
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 CHUNK = 1 << 20
 TORCH_CHUNK = 1 << 27
 Arrays = tuple[NDArray[Any], ...]
@@ -183,7 +184,7 @@ def measure_narrow(name: str, dtype: str, device: str, count: int) -> Found:
 def measure_double(name: str, device: str, count: int, exact: int, pools: tuple[Any, Any]) -> Found:
     """A sample of float64: all of it against 80-bit arithmetic, the worst and special ones against mpmath."""
     found, threads, processes = Found(), *pools
-    chunks = max(1, count // CHUNK)
+    chunks = -(-count // CHUNK)
     keep = max(1, exact // 2 // chunks)
 
     def one(seed: int) -> tuple[Any, Arrays, Arrays, Any]:
@@ -268,34 +269,37 @@ def measure_all_singles(torch: Any, name: str, device: str) -> Found:
     return found
 
 
-def compile_all(names: list[str], device: str) -> None:
+def compile_all(names: list[str], chosen: list[str], device: str) -> None:
     """Compile all kernels that will be needed, in parallel: a device that computes nothing records the launches."""
     null = get(f"null:{get(device).target.arch}")
     null.clear()
     for name in names:
-        for dtype in ("float16", "bfloat16", "float32", "float64"):
+        for dtype in chosen:
             operands = [nbx.empty((CHUNK,), dtype, device=null.name)] * (2 if name == "pow" else 1)
             OPERATORS[name](*operands)
     compile_many([call.job for call in null.calls])
 
 
-def measure(names: list[str], device: str, samples: int, exact: int) -> Iterator[tuple[str, str, Found]]:
+def measure(
+    names: list[str], chosen: list[str], device: str, samples: int, exact: int
+) -> Iterator[tuple[str, str, Found]]:
     """Operator, dtype and what was found, one after the other."""
     torch: Any = None
     if device.startswith("cuda"):
         with contextlib.suppress(ImportError):
             import torch  # only to check all float32 quickly
-    compile_all(names, device)
+    compile_all(names, chosen, device)
     threads = ThreadPoolExecutor(os.cpu_count())
     with threads, ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as processes:
-        for name in names:
-            for dtype in ("float16", "bfloat16"):
-                yield name, dtype, measure_narrow(name, dtype, device, 1 << 22 if name == "pow" else 65536)
-            if torch is not None and name != "pow":
-                yield name, "float32", measure_all_singles(torch, name, device)
+        for name, dtype in ((name, dtype) for name in names for dtype in chosen):
+            if dtype == "float64":
+                found = measure_double(name, device, samples, exact, (threads, processes))
+            elif dtype == "float32" and torch is not None and name != "pow":
+                found = measure_all_singles(torch, name, device)
             else:
-                yield name, "float32", measure_narrow(name, "float32", device, min(samples, 1 << 24))
-            yield name, "float64", measure_double(name, device, samples, exact, (threads, processes))
+                narrow = 65536 if dtype != "float32" and name != "pow" else 1 << 22
+                found = measure_narrow(name, dtype, device, narrow)
+            yield name, dtype, found
 
 
 def size(found: dict[str, Any]) -> str:
@@ -316,7 +320,7 @@ def page(record: dict[str, Any]) -> str:
         f"Measured on {record['device']}.",
         "",
     ]
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
+    for dtype in DTYPES:
         lines += [f"## {dtype}", ""]
         exact = " largest error (mpmath) |" if dtype == "float64" else ""
         lines += [f"| operator | arguments | largest error | found at | not correctly rounded |{exact}"]
@@ -341,25 +345,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     taking = actions.add_parser("measure")
-    taking.add_argument("out", type=Path)
+    taking.add_argument("out", type=Path, help="file to write; what it holds of others is kept")
     taking.add_argument("--device", default="cpu")
     taking.add_argument("--samples", type=float, default=1e8, help="float64 arguments per operator (1e8)")
     taking.add_argument("--exact", type=int, default=100_000, help="of them against mpmath (100000)")
     taking.add_argument("--names", default=",".join(OPERATORS), help="operators, separated by commas")
+    taking.add_argument("--dtypes", default=",".join(DTYPES), help="dtypes, separated by commas")
     printing = actions.add_parser("page")
     printing.add_argument("results", type=Path, nargs="?", default=RESULTS)
     options = parser.parse_args()
     if options.action == "page":
         print(page(json.loads(options.results.read_text())), end="")
         return
-    record: dict[str, Any] = facts(None) | {"operators": {}}
-    for name, dtype, found in measure(options.names.split(","), options.device, int(options.samples), options.exact):
+    earlier = json.loads(options.out.read_text())["operators"] if options.out.exists() else {}
+    record: dict[str, Any] = facts(None) | {"operators": earlier}
+    names, chosen = options.names.split(","), options.dtypes.split(",")
+    for name, dtype, found in measure(names, chosen, options.device, int(options.samples), options.exact):
         record["operators"].setdefault(name, {})[dtype] = asdict(found)
         exact = "" if found.exact_ulp is None else f", {found.exact_ulp:.4f} against mpmath"
-        print(
-            f"{name:10}{dtype:10}{found.ulp:9.4f} ULP at {found.at}, {100 * found.correct:.4f} % correct{exact}",
-            flush=True,
-        )
+        line = f"{name:10}{dtype:10}{found.ulp:9.4f} ULP at {found.at}, {100 * found.correct:.4f} % correct{exact}"
+        print(line, flush=True)
         options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -28,9 +28,22 @@ def singles(rng: np.random.Generator) -> Iterator[tuple[Array]]:
     yield (magnitudes(rng),)
 
 
+def doubles(rng: np.random.Generator, n: int = 4097) -> Array:
+    """Values of every exponent of float64, of both signs, subnormals included."""
+    bits = rng.integers(0, 2**64, n, dtype=np.uint64).view(np.float64)
+    return np.where(np.isfinite(bits), bits, 1.0)
+
+
+def reals(rng: np.random.Generator) -> Iterator[tuple[Array]]:
+    """Operands for mathematical functions of one value: those of `singles`, and some that only float64 holds."""
+    yield from singles(rng)
+    yield (rng.uniform(-750.0, 750.0, 4097),)
+    yield (doubles(rng),)
+
+
 def positives(rng: np.random.Generator) -> Iterator[tuple[Array]]:
     """Operands for functions of one value that is not negative."""
-    for (x,) in singles(rng):
+    for (x,) in reals(rng):
         yield (np.abs(x),)
 
 

@@ -30,6 +30,7 @@ def _samples(rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
     yield np.abs(line(rng, 0.0, 4.0)), line(rng, -8.0, 8.0)
     yield line(rng, 1.0, 3.0), np.round(line(rng, 0.0, 5.0))
     yield -np.round(line(rng, 1.0, 3.0)), np.round(line(rng, 0.0, 5.0))
+    yield rng.uniform(0.5, 2.0, 4097), rng.uniform(-700.0, 700.0, 4097)
 
 
 @operator(

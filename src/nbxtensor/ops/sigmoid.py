@@ -5,7 +5,7 @@ import numpy as np
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import sigmoid as sigmoid_value
 from nbxtensor.ops._categories import float_unary
-from nbxtensor.ops._samples import INF, NAN, Array, singles
+from nbxtensor.ops._samples import INF, NAN, Array, reals
 from nbxtensor.tensor.tensor import Tensor
 
 
@@ -17,7 +17,7 @@ def sigmoid_reference(x: Array) -> Array:
     "sigmoid",
     kernels=(sigmoid_value,),
     reference=sigmoid_reference,
-    samples=singles,
+    samples=reals,
     special=(
         (0.0, 0.5),
         (-0.0, 0.5),
@@ -26,7 +26,7 @@ def sigmoid_reference(x: Array) -> Array:
         (NAN, NAN),
         (89.0, 1.0),
     ),
-    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 1.01, "float64": 1.0},
+    ulp={"float16": 1.0, "bfloat16": 1.0, "float32": 1.05, "float64": 1.0},
 )
 def sigmoid(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)), elementwise.
@@ -50,7 +50,7 @@ def sigmoid(x: Tensor, /, *, out: Tensor | None = None) -> Tensor:
 
     Notes
     -----
-    The same bits on every device. At most 1.01 ULP (float64: 0.8); small results keep their relative accuracy,
+    The same bits on every device. At most 1.05 ULP (float64: 0.8); small results keep their relative accuracy,
     subnormals included.
 
     Examples

@@ -5,7 +5,7 @@ import numpy as np
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import silu as silu_value
 from nbxtensor.ops._categories import float_unary
-from nbxtensor.ops._samples import INF, NAN, Array, singles
+from nbxtensor.ops._samples import INF, NAN, Array, reals
 from nbxtensor.tensor.tensor import Tensor
 
 
@@ -17,7 +17,7 @@ def silu_reference(x: Array) -> Array:
     "silu",
     kernels=(silu_value,),
     reference=silu_reference,
-    samples=singles,
+    samples=reals,
     special=(
         (0.0, 0.0),
         (-0.0, -0.0),

@@ -5,7 +5,7 @@ import numpy as np
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import sin as sin_value
 from nbxtensor.ops._categories import float_unary
-from nbxtensor.ops._samples import INF, NAN, singles
+from nbxtensor.ops._samples import INF, NAN, reals
 from nbxtensor.tensor.tensor import Tensor
 
 
@@ -13,7 +13,7 @@ from nbxtensor.tensor.tensor import Tensor
     "sin",
     kernels=(sin_value,),
     reference=np.sin,
-    samples=singles,
+    samples=reals,
     special=(
         (0.0, 0.0),
         (-0.0, -0.0),

@@ -10,7 +10,7 @@ from nbxtensor.kernel.math import softplus_scaled as softplus_scaled_value
 from nbxtensor.kernel.math64 import for_64_bit
 from nbxtensor.kernel.pointwise import pointwise
 from nbxtensor.ops._categories import check_tensor, math_form, math_types, number
-from nbxtensor.ops._samples import INF, NAN, Array, singles
+from nbxtensor.ops._samples import INF, NAN, Array, reals
 from nbxtensor.tensor.tensor import Tensor
 
 # Above this, softplus(x) rounds to x, so a threshold has nothing left to do.
@@ -26,7 +26,7 @@ def softplus_reference(x: Array, beta: float = 1.0, threshold: float = 20.0) -> 
     "softplus",
     kernels=(softplus_value, softplus_scaled_value),
     reference=softplus_reference,
-    samples=singles,
+    samples=reals,
     special=(
         (0.0, 0.6931472),
         (INF, INF),
