@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from math64_tools import EXACT, LIMITS64, LONG, ulp_exact, ulp_long
+from math64_tools import EXACT, LIMITS64, LONG, exact, ulp_exact, ulp_long
 from math_tools import apply
 from nbxtensor.base.dtypes import float64
 from nbxtensor.compiler.scan import scan_ttir
@@ -41,6 +41,13 @@ HARD = (
 )  # fmt: skip
 
 
+def quarter_turns(counts: np.ndarray) -> np.ndarray:
+    """The float64 closest to multiples of pi / 2."""
+    with mp.workdps(40):
+        half, rest = exact(mp.pi / 2)
+    return (counts * half + counts * rest).astype(np.float64)
+
+
 def arguments(name: str, count: int) -> np.ndarray:
     """Random bit patterns, normal values of several sizes, hard ones; fresh each time."""
     rng = np.random.default_rng()
@@ -48,6 +55,8 @@ def arguments(name: str, count: int) -> np.ndarray:
     usual = np.concatenate([rng.normal(0, s, count // 2) for s in (0.1, 1.0, 3.0, 30.0, 300.0)])
     hard = np.array(HARD)
     x = np.concatenate([bits, usual, hard, -hard])
+    if name in ("sin", "cos"):
+        x = np.concatenate([x, quarter_turns(rng.integers(1, 2**29, count)), quarter_turns(np.arange(1, count))])
     if name in ("log", "log1p"):
         x = np.abs(x)
         x = np.concatenate([x, x[:count].view(np.int64) % 2**62, -rng.uniform(0, 1, count)]).astype(np.float64)

@@ -156,7 +156,9 @@ def doubles(name: str, count: int, rng: np.random.Generator) -> Arrays:
 
 def special(name: str) -> Arrays:
     """Special float64 and their neighbours, multiples of pi / 2, powers of two."""
-    centres = np.array([*SPECIAL, *(np.arange(1, 400) * (np.pi / 2)), *(2.0 ** np.arange(-1070, 1020, 7))])
+    quarter = (np.longdouble(np.pi) + np.longdouble(1.2246467991473532e-16)) / 2
+    turns = (np.arange(1, 400) * quarter).astype(np.float64)
+    centres = np.array([*SPECIAL, *turns, *(2.0 ** np.arange(-1070, 1020, 7))])
     bits = centres.view(np.int64)[:, None] + np.arange(-24, 25)
     x = np.unique(np.clip(bits, 0, 0x7FEFFFFFFFFFFFFF).view(np.float64).ravel())
     x = x[x > 0] if name in FROM_ZERO else np.concatenate([x, -x[x < 1.0] if name == "log1p" else -x])
