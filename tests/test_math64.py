@@ -14,13 +14,16 @@ import nbxtensor as nbx
 from math64_tools import EXACT, LIMITS64, LONG, exact, ulp_exact, ulp_long
 from math_tools import apply
 from nbxtensor.base.dtypes import float64
-from nbxtensor.compiler.scan import scan_ttir
+from nbxtensor.compiler.cuda import lower_to_ptx
+from nbxtensor.compiler.scan import scan_ptx, scan_ttir
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.compiler.ttir import ttir
+from nbxtensor.device import get
 from nbxtensor.kernel import math as device_math
 from nbxtensor.kernel import math64
 from nbxtensor.kernel.math64 import for_64_bit
 from nbxtensor.kernel.math64_parts import poly, real
+from nbxtensor.kernel.pointwise import pointwise
 from nbxtensor.ops.rsqrt import rsqrt_value
 from nbxtensor.ops.sqrt import sqrt_value
 from numeric import same_bits
@@ -219,6 +222,18 @@ def test_only_operations_with_one_answer(fn: KernelFunction) -> None:
     text = source(fn)
     assert not scan_ttir(text)
     assert "f32" not in text.replace("f32>> 0", "")  # no step in fp32
+
+
+def test_machine_code_of_the_gpu_has_none_either() -> None:
+    device = get("null:sm_90")
+    device.clear()
+    x = nbx.empty((4096,), float64, device=device.name)
+    for fn in (*FUNCTIONS.values(), sqrt_value, rsqrt_value):
+        pointwise(fn.name, fn, (x,) * len(fn.parameters), (float64,) * len(fn.parameters), float64)
+    for job in [call.job for call in device.calls]:
+        text = ttir(job.fn, dict(job.signature), dict(job.constants), job.options, job.divisible)
+        ptx = lower_to_ptx(job)
+        assert not scan_ptx(ptx.text, text), dict(job.constants)["FN"]
 
 
 @kernel
