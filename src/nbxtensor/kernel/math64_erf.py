@@ -10,6 +10,7 @@ from nbxtensor.kernel.math64_exp import exp64_terms
 from nbxtensor.kernel.math64_parts import (
     add_exact,
     at_most,
+    long_poly,
     minus,
     minus_inverse64,
     multiply_exact,
@@ -32,7 +33,7 @@ M1 = -0.6653825028900568
 @kernel
 def _mills_inner(z):
     """The polynomial that M is from its term in z^3 on."""
-    return poly(
+    return long_poly(
         z,
         (
             -3.7060586698451073e-10,

@@ -12,8 +12,8 @@ from nbxtensor.kernel.math64_parts import (
     add_ordered,
     at_least,
     at_most,
+    long_poly,
     minus,
-    poly,
     power_halves64,
     real,
 )
@@ -37,7 +37,7 @@ def exp64_reduce(x, rest):
 @kernel
 def _cubic(r):
     """(exp(r) - 1 - r - r^2 / 2) / r^3 for |r| <= ln(2) / 2; times r^3 it is good to 2^-64."""
-    return poly(
+    return long_poly(
         r,
         (
             2.083725178787319e-09,
