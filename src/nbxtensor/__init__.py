@@ -88,6 +88,10 @@ if TYPE_CHECKING:
     from nbxtensor.ops.create import triu as triu
     from nbxtensor.ops.create import zeros as zeros
     from nbxtensor.ops.create import zeros_like as zeros_like
+    from nbxtensor.ops.cumulative import cumulative_max as cumulative_max
+    from nbxtensor.ops.cumulative import cumulative_min as cumulative_min
+    from nbxtensor.ops.cumulative import cumulative_prod as cumulative_prod
+    from nbxtensor.ops.cumulative import cumulative_sum as cumulative_sum
     from nbxtensor.ops.divide import divide as divide
     from nbxtensor.ops.divide import reciprocal as reciprocal
     from nbxtensor.ops.exp import exp as exp
@@ -166,6 +170,7 @@ _PUBLIC = {
     "nbxtensor.ops.mean": "mean",
     "nbxtensor.ops.pad": "pad",
     "nbxtensor.ops.pow": "pow",
+    "nbxtensor.ops.cumulative": "cumulative_max cumulative_min cumulative_prod cumulative_sum",
     "nbxtensor.ops.prod": "prod",
     "nbxtensor.ops.sin": "sin",
     "nbxtensor.ops.sqrt": "sqrt",

@@ -9,6 +9,7 @@ from nbxtensor.ops import conv as conv
 from nbxtensor.ops import copy as copy
 from nbxtensor.ops import cos as cos
 from nbxtensor.ops import create as create
+from nbxtensor.ops import cumulative as cumulative
 from nbxtensor.ops import divide as divide
 from nbxtensor.ops import embedding as embedding
 from nbxtensor.ops import erf as erf

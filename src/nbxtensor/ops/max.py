@@ -66,7 +66,8 @@ def key_dtype(x: DType) -> DType:
 
 
 @cache
-def _reduction(x: DType, maximum: bool) -> Reduction:
+def extremum(x: DType, maximum: bool) -> Reduction:
+    """The maximum or minimum of elements of dtype `x`."""
     key = key_dtype(x)
     if x.is_float:
         finish = key_to_float64 if x.itemsize == 8 else key_to_float32
@@ -114,11 +115,11 @@ def max(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = 
         Whether reduced axes stay, with size 1.
     """
     check_rows(x, axis, "max")
-    return reduce("max", _reduction(x.dtype, True), x, axis, keepdims, x.dtype)
+    return reduce("max", extremum(x.dtype, True), x, axis, keepdims, x.dtype)
 
 
 @operator("min", kernels=(reduce_kernel, smallest_key, smallest), reference=reference_min, samples=samples)
 def min(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Smallest element over `axis` (None: all axes); NaN if there is one. See `max` for the parameters."""
     check_rows(x, axis, "min")
-    return reduce("min", _reduction(x.dtype, False), x, axis, keepdims, x.dtype)
+    return reduce("min", extremum(x.dtype, False), x, axis, keepdims, x.dtype)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base import dtypes
+from nbxtensor.base.dtypes import DType
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.reduce import Reduction, keep, multiply, reduce, reduce_kernel, tree_product
@@ -47,6 +48,13 @@ PRODUCT64 = Reduction(as_float64, one64, multiply, tree_product, keep, dtypes.fl
 INTEGER_PRODUCT = Reduction(as_int64, one_int64, multiply, tree_product, keep, dtypes.int64, 1)
 
 
+def product_of(result: DType) -> Reduction:
+    """The product whose result has the given dtype."""
+    if not result.is_float:
+        return INTEGER_PRODUCT
+    return PRODUCT64 if result is dtypes.float64 else PRODUCT32
+
+
 def reference(
     x: "np.ndarray[Any, Any]", axis: Any = None, *, dtype: Any = None, keepdims: bool = False
 ) -> "np.ndarray[Any, Any]":
@@ -63,8 +71,4 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 def prod(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Product over `axis` (None: all axes); see `sum` for the parameters."""
     result = accumulated(check_tensor("prod", x).dtype, dtype, "nbx.prod")
-    if not result.is_float:
-        reduction = INTEGER_PRODUCT
-    else:
-        reduction = PRODUCT64 if result is dtypes.float64 else PRODUCT32
-    return reduce("prod", reduction, x, axis, keepdims, result)
+    return reduce("prod", product_of(result), x, axis, keepdims, result)

@@ -80,6 +80,13 @@ def accumulated(x: DType, dtype: Any, function: str) -> DType:
     return dtypes.uint64 if x.kind == "u" else dtypes.int64
 
 
+def sum_of(result: DType) -> Reduction:
+    """The sum whose result has the given dtype."""
+    if not result.is_float:
+        return INTEGER_SUM
+    return SUM64 if result is dtypes.float64 else SUM32
+
+
 def reference(
     x: "np.ndarray[Any, Any]", axis: Any = None, *, dtype: Any = None, keepdims: bool = False
 ) -> "np.ndarray[Any, Any]":
@@ -107,8 +114,4 @@ def sum(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None
         Whether reduced axes stay, with size 1.
     """
     result = accumulated(check_tensor("sum", x).dtype, dtype, "nbx.sum")
-    if not result.is_float:
-        reduction = INTEGER_SUM
-    else:
-        reduction = SUM64 if result is dtypes.float64 else SUM32
-    return reduce("sum", reduction, x, axis, keepdims, result)
+    return reduce("sum", sum_of(result), x, axis, keepdims, result)
