@@ -445,7 +445,7 @@ def launches(
         return Launches(_plan(name, reduction, x, out, device, rows, WHOLE, exclusive, serial))
     segments = -(-n // tile)
     accumulator = reduction.accumulator
-    totals = rows_of((rows.count, segments), (1,), ((segments, 1), (segments, 1)), f"nbx.{name}")
+    totals = rows_of((rows.count, segments), (1,), ((segments, 1), (segments, 1)))
     inner = replace(reduction, prepare=as_is, finish=keep)
     before = (
         _plan(name, reduction, x, out, device, rows, TOTALS, False, serial),
@@ -470,7 +470,7 @@ def scan(name: str, reduction: Reduction, x: Tensor, axis: int, out: Tensor) -> 
     """
 
     def make() -> Launches:
-        rows = rows_of(x.shape, (axis,), (x.strides, out.strides), f"nbx.{name}")
+        rows = rows_of(x.shape, (axis,), (x.strides, out.strides))
         return launches(name, reduction, x.dtype, out.dtype, x.device, rows)
 
     cached(_plans, (reduction, axis, x.form, out.form), make).run(x, out, reduction.accumulator)
