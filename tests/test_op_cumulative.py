@@ -91,7 +91,8 @@ def test_all_kernels_agree(reduction: Reduction, n: int, device: str) -> None:
     x = nbx.asarray(values, device=device)
     dtype = nbx.int64 if reduction is INTEGER_SUM else nbx.float32
     results = []
-    for serial in (False, True):
+    tiles = device != "cpu" or (reduction is SUM32 and n <= 4096)  # large tiles take a CPU's compiler minutes
+    for serial in (False, True) if tiles else (True,):
         for split in (False, True):
             out = nbx.full((3, n), 77, dtype=dtype, device=device)
             rows = rows_of(x.shape, (1,), (x.strides, out.strides))

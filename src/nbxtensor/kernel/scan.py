@@ -112,12 +112,39 @@ def _before(base, s, COMBINE: tl.constexpr):
 
 
 @kernel
-def _finish(base, s, COMBINE: tl.constexpr, EXCLUSIVE: tl.constexpr):
-    if EXCLUSIVE:
-        r = _before(base, s, COMBINE)
+def _column(bits, k: tl.constexpr, dtype: tl.constexpr):
+    """Column k of a tile, given as integers: a sum in which all other terms are 0."""
+    column = tl.arange(0, 16)[None, :]
+    return tl.sum(tl.where(column == k, bits, 0), 1).to(dtype, bitcast=True)
+
+
+@kernel
+def _chains_across(t, COMBINE: tl.constexpr):
+    """For t as rows of 16: the chain before each element but the first, (A, 16), and the whole chains (A,).
+
+    Every lane works out all sixteen steps: the totals are few, and this keeps one value in each lane.
+    """
+    rows = tl.reshape(t, (t.numel // 16, 16))
+    if t.dtype.primitive_bitwidth == 64:
+        bits = rows.to(tl.int64, bitcast=True)
     else:
-        r = _after(base, s, COMBINE)
-    return _whole(r)
+        bits = rows.to(tl.int32, bitcast=True)
+    column = tl.arange(0, 16)[None, :]
+    chain = _column(bits, 0, t.dtype)
+    before = rows
+    for k in tl.static_range(1, 16):
+        before = tl.where(column == k, chain[:, None], before)
+        chain = COMBINE(chain, _column(bits, k, t.dtype))
+    return before, chain
+
+
+@kernel
+def _start_across(base, before, COMBINE: tl.constexpr):
+    """What precedes each element of the rows of `_chains_across` after `base` (A,), flat."""
+    column = tl.arange(0, 16)[None, :]
+    start = base[:, None]
+    r = tl.where(column == 0, tl.broadcast_to(start, before.shape), COMBINE(start, before))
+    return tl.reshape(r, (r.numel,))
 
 
 @kernel
@@ -125,18 +152,18 @@ def scan_tile(x, base, LEVEL: tl.constexpr, COMBINE: tl.constexpr, EXCLUSIVE: tl
     """Scan each row of x (KEPT, 16^LEVEL) after `base` (KEPT,): the scan, and the totals of the rows (KEPT,)."""
     first = _chains(_parts(x), COMBINE)
     total = first[15]
-    if LEVEL == 1:
-        r = _finish(base, first, COMBINE, EXCLUSIVE)
+    start = base
+    if LEVEL == 2:
+        second, total = _chains_across(total, COMBINE)
+        start = _start_across(base, second, COMBINE)
+    elif LEVEL == 3:
+        second, total = _chains_across(total, COMBINE)
+        third, total = _chains_across(total, COMBINE)
+        start = _start_across(_start_across(base, third, COMBINE), second, COMBINE)
+    if EXCLUSIVE:
+        r = _whole(_before(start, first, COMBINE))
     else:
-        second = _chains(_parts(total), COMBINE)
-        total = second[15]
-        if LEVEL == 2:
-            inner = _whole(_before(base, second, COMBINE))
-        else:
-            third = _chains(_parts(total), COMBINE)
-            total = third[15]
-            inner = _whole(_before(_whole(_before(base, third, COMBINE)), second, COMBINE))
-        r = _finish(inner, first, COMBINE, EXCLUSIVE)
+        r = _whole(_after(start, first, COMBINE))
     return tl.reshape(r, x.shape), total
 
 
@@ -145,7 +172,7 @@ def tile_total(x, LEVEL: tl.constexpr, COMBINE: tl.constexpr):
     """The totals of the rows of x (KEPT, 16^LEVEL)."""
     total = _chains(_parts(x), COMBINE)[15]
     for _ in tl.static_range(LEVEL - 1):
-        total = _chains(_parts(total), COMBINE)[15]
+        _before_each, total = _chains_across(total, COMBINE)
     return total
 
 
@@ -179,8 +206,8 @@ def _carry(c, above, start, total, done, empty, COMBINE: tl.constexpr):
 
 @kernel
 def cumulative_tile_kernel(
-    x, out, starts, n, inner, blocks, segments, width, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
-    out_reduced,
+    x, out, starts, n, inner, blocks, segments, width, x_inner, out_inner, outer, x_outer, out_outer, reduced,
+    x_reduced, out_reduced,
     PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, SHAPE: tl.constexpr,
     LEVEL: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, PART: tl.constexpr, LOOP: tl.constexpr,
     TAIL: tl.constexpr, EXCLUSIVE: tl.constexpr,
@@ -263,8 +290,8 @@ def _put(out, value, mask, PARTIAL: tl.constexpr):
 
 @kernel
 def cumulative_serial_kernel(
-    x, out, starts, n, inner, blocks, segments, width, segment_size, x_inner, out_inner, outer, x_outer, out_outer, x_step,
-    out_step,
+    x, out, starts, n, inner, blocks, segments, width, segment_size, x_inner, out_inner, outer, x_outer, out_outer,
+    x_step, out_step,
     PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, SHAPE: tl.constexpr,
     DENSE: tl.constexpr, PART: tl.constexpr, EXCLUSIVE: tl.constexpr,
 ):  # fmt: skip
@@ -440,7 +467,10 @@ def launches(
     n, tile = rows.length, 16 ** (SERIAL_LEVEL if serial else TILE_LEVEL)
     if split is None:
         few = (num_threads.get() > 1 and rows.count < 4) if cpu else rows.count < FEW_ROWS
-        split = few and n >= 4 * tile
+        spills = (
+            not serial and n > tile and reduction.accumulator.itemsize == 8
+        )  # in a loop over tiles of 64-bit numbers
+        split = (few and n >= 4 * tile) or spills
     if not split:
         return Launches(_plan(name, reduction, x, out, device, rows, WHOLE, exclusive, serial))
     segments = -(-n // tile)
