@@ -112,30 +112,23 @@ def _before(base, s, COMBINE: tl.constexpr):
 
 
 @kernel
-def _column(bits, k: tl.constexpr, dtype: tl.constexpr):
-    """Column k of a tile, given as integers: a sum in which all other terms are 0."""
-    column = tl.arange(0, 16)[None, :]
-    return tl.sum(tl.where(column == k, bits, 0), 1).to(dtype, bitcast=True)
-
-
-@kernel
 def _chains_across(t, COMBINE: tl.constexpr):
     """For t as rows of 16: the chain before each element but the first, (A, 16), and the whole chains (A,).
 
     Every lane works out all sixteen steps: the totals are few, and this keeps one value in each lane.
     """
     rows = tl.reshape(t, (t.numel // 16, 16))
-    if t.dtype.primitive_bitwidth == 64:
-        bits = rows.to(tl.int64, bitcast=True)
-    else:
-        bits = rows.to(tl.int32, bitcast=True)
     column = tl.arange(0, 16)[None, :]
-    chain = _column(bits, 0, t.dtype)
+    chain = tl.gather(rows, tl.full(rows.shape, 0, tl.int32), 1)
     before = rows
     for k in tl.static_range(1, 16):
-        before = tl.where(column == k, chain[:, None], before)
-        chain = COMBINE(chain, _column(bits, k, t.dtype))
-    return before, chain
+        before = tl.where(column == k, chain, before)
+        chain = COMBINE(chain, tl.gather(rows, tl.full(rows.shape, k, tl.int32), 1))
+    if t.dtype.primitive_bitwidth == 64:
+        bits = chain.to(tl.int64, bitcast=True)
+    else:
+        bits = chain.to(tl.int32, bitcast=True)
+    return before, tl.max(bits, 1).to(t.dtype, bitcast=True)  # all sixteen are the same
 
 
 @kernel
