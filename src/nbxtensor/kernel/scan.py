@@ -293,7 +293,12 @@ def cumulative_serial_kernel(
     program = tl.program_id(0).to(tl.int64)
     segment = program % segments
     program = program // segments
-    k = kept_block(program % blocks, SHAPE)
+    empty = IDENTITY()
+    if KEPT == 1:
+        k = program % blocks  # scalars stay in registers where a tile of one element would not
+    else:
+        k = kept_block(program % blocks, SHAPE)
+        empty = tl.broadcast_to(empty, (KEPT,))
     row = program // blocks
     mask = k < inner
     begin = segment * segment_size
@@ -306,7 +311,6 @@ def cumulative_serial_kernel(
     else:
         source = x + k * x_inner
         target = out + k * out_inner
-    empty = tl.broadcast_to(IDENTITY(), (KEPT,))
     start = empty
     places = starts + (row * inner + k) * width + segment
     if PART == AFTER:
@@ -337,7 +341,9 @@ def cumulative_serial_kernel(
         _put(places, c[3], mask, SHAPE[3])  # segments have 16^4 elements
     else:
         base = COMBINE(above, c[0])
-        value = tl.broadcast_to(IDENTITY(), (KEPT,))
+        value = IDENTITY()
+        if KEPT > 1:
+            value = tl.broadcast_to(value, (KEPT,))
         for _ in range(begin + blocks_of_16 * 16, end):
             if EXCLUSIVE:
                 _put(target, FINISH(COMBINE(base, value), n), mask, SHAPE[3])
