@@ -43,6 +43,9 @@ def elementwise(nbx: Any, torch: Any) -> list[Operator]:
 
 
 def along_rows(nbx: Any, torch: Any) -> list[Operator]:
+    def cumulative(x: Any) -> Any:
+        return nbx.cumulative_sum(x, axis=-1)
+
     def layer_norm(x: Any) -> Any:
         return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
@@ -51,6 +54,7 @@ def along_rows(nbx: Any, torch: Any) -> list[Operator]:
         Operator("log_softmax", nbx.nn.log_softmax, lambda x: torch.log_softmax(x, -1), np_log_softmax, out=False),
         Operator("layer_norm", nbx.nn.layer_norm, layer_norm, np_layer_norm, out=False),
         Operator("sum", lambda x: nbx.sum(x, axis=-1), lambda x: torch.sum(x, -1), lambda x: np.sum(x, -1), out=False),
+        Operator("cumulative_sum", cumulative, lambda x: torch.cumsum(x, -1), lambda x: np.cumsum(x, -1), out=False),
     ]
 
 
