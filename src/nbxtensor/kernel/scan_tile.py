@@ -1,4 +1,4 @@
-"""Scans of tiles in the canonical order of `nbxtensor.kernel.scan`: sixteen elements to a thread, totals across lanes."""
+"""Scans of tiles in the order of `nbxtensor.kernel.scan`: sixteen elements to a thread, totals across lanes."""
 
 from nbxtensor.compiler.source import kernel, tl
 
