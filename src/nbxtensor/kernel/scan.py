@@ -48,6 +48,8 @@ def cumulative_tile_kernel(
     KEPT: tl.constexpr = SHAPE[1]
     TILE: tl.constexpr = SHAPE[2]
     program = tl.program_id(0).to(tl.int64)
+    if PART == AFTER:  # from the end: what the totals read last is still in the cache
+        program = tl.num_programs(0) - 1 - program
     segment = program % segments
     program = program // segments
     k = kept_block(program % blocks, SHAPE)
@@ -127,6 +129,8 @@ def cumulative_serial_kernel(
     """As `cumulative_tile_kernel`, element after element along the row; a block's rows lie side by side."""
     KEPT: tl.constexpr = SHAPE[1]
     program = tl.program_id(0).to(tl.int64)
+    if PART == AFTER:  # from the end: what the totals read last is still in the cache
+        program = tl.num_programs(0) - 1 - program
     segment = program % segments
     program = program // segments
     empty = IDENTITY()
