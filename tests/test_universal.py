@@ -19,7 +19,7 @@ from nbxtensor.tensor.dispatch import table
 DTYPES = ("float32", "bfloat16", "int32")
 # LLVM narrows a float32 operation between widened 16-bit operands and a 16-bit result. For these it is exact to do so:
 # float32 has more than twice the digits, so rounding once or twice gives the same bits.
-NARROWED = re.compile(r"\b((add|sub|mul)\.rn|neg)\.(bf16|f16)(x2)?\s")
+NARROWED = re.compile(r"\b((add|sub|mul)\.rn|(max|min)\.NaN|neg)\.(bf16|f16)(x2)?\s")
 
 
 def jobs(arch: str) -> dict[str, tuple[str, Job]]:
