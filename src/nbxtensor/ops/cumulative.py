@@ -104,8 +104,8 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 def cumulative_sum(
     x: Tensor,
     /,
-    *,
     axis: int | None = None,
+    *,
     dtype: Any = None,
     include_initial: bool = False,
     out: Tensor | None = None,
@@ -138,8 +138,8 @@ def cumulative_sum(
 def cumulative_prod(
     x: Tensor,
     /,
-    *,
     axis: int | None = None,
+    *,
     dtype: Any = None,
     include_initial: bool = False,
     out: Tensor | None = None,
@@ -150,7 +150,7 @@ def cumulative_prod(
 
 
 @operator("cumulative_max", kernels=KERNELS, reference=_reference(np.maximum, None), samples=samples)
-def cumulative_max(x: Tensor, /, *, axis: int | None = None, out: Tensor | None = None) -> Tensor:
+def cumulative_max(x: Tensor, /, axis: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Largest element up to each one along an axis, in the dtype of `x`."""
     dtype = check_tensor("cumulative_max", x).dtype
     check_dtype("cumulative_max", dtype, ARITHMETIC)
@@ -158,7 +158,7 @@ def cumulative_max(x: Tensor, /, *, axis: int | None = None, out: Tensor | None 
 
 
 @operator("cumulative_min", kernels=KERNELS, reference=_reference(np.minimum, None), samples=samples)
-def cumulative_min(x: Tensor, /, *, axis: int | None = None, out: Tensor | None = None) -> Tensor:
+def cumulative_min(x: Tensor, /, axis: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Smallest element up to each one along an axis, in the dtype of `x`."""
     dtype = check_tensor("cumulative_min", x).dtype
     check_dtype("cumulative_min", dtype, ARITHMETIC)
