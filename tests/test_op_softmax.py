@@ -45,9 +45,9 @@ def test_all_kernels_give_the_same_bits(name: str, n: int, device: str) -> None:
     x[0, n // 2] = -INF
     t = nbx.asarray(x, device=device)
     want = FUNCTIONS[name](t)
-    settings = [op.Setting(1, 4, True)]
+    settings = [op.Setting(1, 4, "looped")]
     if n <= 8192:
-        settings.append(op.Setting(2, 8, False))
+        settings.append(op.Setting(2, 8))
     for setting in settings:
         got = op.run(name, t, -1, False, None, setting)
         np.testing.assert_array_equal(bits(got), bits(want), err_msg=str(setting))
@@ -116,7 +116,7 @@ def test_special_rows(width: int, device: str) -> None:
 
 def test_log_softmax_of_a_clear_winner_is_not_0(device: str) -> None:
     got = nbx.nn.log_softmax(nbx.asarray(np.array([17.0, 0.0], np.float32), device=device)).numpy()
-    assert got[0] == np.float32(-np.log1p(np.exp(-17.0)))
+    np.testing.assert_allclose(got[0], -np.log1p(np.exp(-17.0)), rtol=4e-7)
 
 
 @pytest.mark.parametrize("width", [3, 64, 3000])
@@ -206,7 +206,7 @@ def test_candidates_respect_the_profile() -> None:
     rows = rows_of((64, 1024), (1,), ((1024, 1), (1024, 1)))
     gpu = Profile("sm_90", 32, 255, 232_448, 65_536, 64, 4.2e12, frozenset({"float32"}))
     found = op.candidates(rows, gpu)
-    assert all(s.kept * 1024 // (s.num_warps * 32) <= 100 for s in found if not s.looped)
+    assert all(s.kept * 1024 // (s.num_warps * 32) <= 240 for s in found if s.form == "held")
     assert len(set(found)) == len(found) > 4
     tiny = Profile("toy", 32, 255, 16_384, 512, 32, 0.0, frozenset({"float32"}))
     with pytest.raises(CompileError, match="no setting"):

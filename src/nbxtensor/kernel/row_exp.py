@@ -1,23 +1,31 @@
-"""Exponentials of a row relative to its largest element M, without a rounded difference.
+"""Exponentials of a row, scaled so that a kernel can start before it knows the row's largest element M.
 
-Write ``x = k ln2 + r`` with k an integer; then ``exp(x - M) = p(r) * 2^(k - K) * exp(K ln2 - M)``, where K is the
-integer of M and the last factor is one for the whole row: a softmax cancels it. Where |M| is 256 or more, k would lose
-precision, so M is subtracted first, which is exact for every element within a factor of two of M; all others vanish.
-The powers are kept larger by 2^64, so that nothing is subnormal before the last multiplication, which rounds once.
-A NaN or +inf in a row, or a row of -inf alone, makes every sum NaN.
+Write ``x = shift + k ln2 + r`` with k an integer; then ``exp(x - M) = p(r) * 2^(k - K) * c``, where c is one factor for
+the whole row: a softmax cancels it. `shift` and K are coarse functions of M alone: shift is 0 where |M| is below 256
+(then k and r lose nothing), else M rounded to a multiple of 32, which leaves ``x - shift`` exact for every element that
+counts; K is k of M rounded to a multiple of 64. A kernel that sums while it looks for M takes both from a part of the
+row; they are wrong only where M lies in another range of 64 powers of two, and then it sums once more. The bits are
+those of a kernel that knew M from the start.
+
+The powers are kept larger by 2^57: whatever M is within its range, neither an element that counts nor the sum of a row
+leaves the normal numbers before the last multiplication, which rounds once. A NaN or +inf in a row, or a row of -inf
+alone, makes every sum NaN.
 """
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math import log
 
 LOG2E = 1.4426950216293335
+LN2 = 0.6931471824645996
 LN2_HIGH = 0.693145751953125  # 15 bits: the first step of the reduction is exact
 LN2_LOW = 1.4286067653301870e-06
 ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
-BIAS = 191.0  # 127 of the exponent field, and 2^64
-LIFT = 5.421010862427522e-20  # 2^-64
-FAR = 110.0  # exp(-110) is 0 in float32
+ROUND_TO_32 = 402653184.0  # 1.5 * 2^28
+ROUND_TO_64 = 805306368.0  # 1.5 * 2^29
+BIAS = 184.0  # 127 of the exponent field, and 2^57
+FAR = 126.25  # exp(M - 104) rounds to 0, and M is at most 22.2 below or above K ln2
 LARGE = 256.0
+HUGE = 134217728.0  # 2^27: from here on floats are multiples of 16 or more
 SQRT_HALF = 0x3F3504F3  # bits of sqrt(1/2): a mantissa lies between it and its double
 
 
@@ -34,18 +42,30 @@ def small_exp(r):
 
 @kernel
 def row_terms(largest):
-    """What is subtracted from every element, the lowest difference that counts, the rounding constant, K, M - shift."""
-    shift = tl.where(tl.abs(largest) < LARGE, 0.0, largest)
-    base = largest - shift
-    k = tl.fma(base, LOG2E, ROUND) - ROUND
-    return shift, base - FAR, (ROUND + BIAS) - k, k, base
+    """What is subtracted from every element, the lowest difference that counts, and the constant that rounds."""
+    size = tl.abs(largest)
+    coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
+    shift = tl.where(size < LARGE, 0.0, coarse)
+    k = tl.fma(largest - shift, LOG2E, ROUND_TO_64) - ROUND_TO_64
+    return shift, tl.fma(k, LN2, -FAR), (ROUND + BIAS) - k
+
+
+@kernel
+def guessed(largest):
+    """A largest element of a part of a row, to guess terms from: 0 instead of -inf."""
+    return tl.where(largest == float("-inf"), 0.0, largest)
+
+
+@kernel
+def differ(a, b):
+    """Whether two sets of terms differ in any row, as an integer above 0; terms of NaN differ from all."""
+    return tl.max(((a[0] != b[0]) | (a[2] != b[2])).to(tl.int32), 0)
 
 
 @kernel
 def row_exp(x, shift, low, rounding):
-    """``p(r) * 2^(k - K + 64)``: exp(x - M) but for the factor of the row, times 2^64. NaN stays NaN."""
-    d = x - shift
-    d = tl.where(d < low, low, d)
+    """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row. NaN stays NaN."""
+    d = tl.maximum(x - shift, low, propagate_nan=tl.PropagateNan.ALL)
     t = tl.fma(d, LOG2E, rounding)
     n = t - rounding
     r = tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d))
@@ -78,22 +98,32 @@ def _two_sum(a, b):
 
 
 @kernel
-def log_sum(rest, count, largest, terms, lowest, SAFE: tl.constexpr):
-    """``M + log(count + others)`` as a sum of two floats; `rest` sums the exponentials below the largest element."""
-    delta = tl.fma(terms[3], LN2_LOW, tl.fma(terms[3], LN2_HIGH, -1.0 * terms[4]))
-    others = (rest * LIFT) * small_exp(delta)
+def clear_winner(total, peak):
+    """Whether the largest elements, of exponential `peak`, may outweigh all others: log_sum then needs their sum."""
+    return total < 2.0 * peak
+
+
+@kernel
+def log_sum(total, peak, near, rest, count, largest, lowest, SAFE: tl.constexpr):
+    """``M + log(sum of exp(x - M))`` as a sum of two floats.
+
+    `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums those below
+    the largest element, of which there are `count`, and the logarithm of ``count + rest / peak`` keeps its low digits.
+    """
     ones = count.to(tl.float32)
-    total = ones + others
-    small = tl.div_rn(others - (total - ones), total)
-    bits = total.to(tl.int32, bitcast=True) - SQRT_HALF
+    others = tl.div_rn(rest, peak)
+    sums = ones + others
+    small = tl.where(near, tl.div_rn(others - (sums - ones), sums), total - total)  # NaN stays
+    sums = tl.where(near, sums, tl.div_rn(total, peak))
+    bits = sums.to(tl.int32, bitcast=True) - SQRT_HALF
     k = bits >> 23
-    mantissa = (total.to(tl.int32, bitcast=True) - (k << 23)).to(tl.float32, bitcast=True)
+    mantissa = (sums.to(tl.int32, bitcast=True) - (k << 23)).to(tl.float32, bitcast=True)
     k = k.to(tl.float32)
     high, low = _two_sum(largest, k * LN2_HIGH)
     high, lower = _two_sum(high, tl.fma(k, LN2_LOW, log(mantissa) + small))
     low = low + lower
     if SAFE:
-        empty = lowest & (rest == rest)
+        empty = lowest & (total == total)
         high = tl.where(empty, 0.0, high)
         low = tl.where(empty, 0.0, low)
     return high, low

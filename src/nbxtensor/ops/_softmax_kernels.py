@@ -1,54 +1,159 @@
-"""The kernels of softmax and log_softmax: whole rows in registers, and rows of any length tile by tile.
+"""Softmax of rows that fit in the registers of a program, and what all kernels of softmax share.
 
-Both take the exact maximum first, then sum the exponentials in the canonical order: they give the same bits.
+All kernels take the terms of the exponentials from the exact maximum and sum in the canonical order: they give the same
+bits.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.kernel.reduce import add_group, minus_zero, tree_sum
-from nbxtensor.kernel.row_exp import log_sum, minus_log_sum, quotient, reciprocal_sum, row_exp, row_terms
-from nbxtensor.kernel.rows import APART, MASKED, filled, in_row, kept_block, load_tile, offset_of, per_row, store_tile
+from nbxtensor.kernel.reduce import minus_zero, tree_sum
+from nbxtensor.kernel.row_exp import (
+    clear_winner,
+    log_sum,
+    minus_log_sum,
+    quotient,
+    reciprocal_sum,
+    row_exp,
+    row_terms,
+)
+from nbxtensor.kernel.rows import in_row, load_tile, offset_of, per_row, store_tile
+
+# In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW)``: the flags of `nbxtensor.kernel.rows`; a power
+# of two that divides row lengths and steps between rows, which are handed over divided by it; whether there is one outer
+# index; whether offsets inside a block of rows fit in 32 bits.
 
 
 @kernel
-def _tile_terms(v, valid, largest, terms, SHAPE: tl.constexpr, LOG: tl.constexpr, TAIL: tl.constexpr):
-    """Exponentials of a tile, what of them counts towards the sum, and (LOG) which elements are largest, left out."""
-    e = row_exp(v, per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE))
-    counted = e
-    is_top = v == per_row(largest, SHAPE)
-    if LOG:
-        vanishes = v - per_row(terms[0], SHAPE) < per_row(terms[1], SHAPE)
-        counted = tl.where(is_top | vanishes, minus_zero(tl.float32), e)
+def block_of(x, step, block, offset, SHAPE: tl.constexpr, DENSE: tl.constexpr, VEC: tl.constexpr, NARROW: tl.constexpr):
+    """First row of a block of rows of `x`, and the step between its rows."""
+    x += offset * VEC
+    if DENSE:
+        x += block * SHAPE[1]
+    else:
+        x += block * SHAPE[1] * (step * VEC)
+    step = step * VEC
+    if NARROW:
+        step = step.to(tl.int32)
+    return x, step
+
+
+@kernel
+def blocks_of(
+    program, x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr,
+):  # fmt: skip
+    """The block of rows of a program: first rows of both operands, `rows` and both walks of `nbxtensor.kernel.rows`."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    OUT_FLAGS: tl.constexpr = WALK[1]
+    if WALK[3]:
+        block = program
+        x_offset = program * 0
+        out_offset = x_offset
+    else:
+        block = program % blocks
+        row = program // blocks
+        x_offset = offset_of(row, outer, x_outer)
+        out_offset = offset_of(row, outer, out_outer)
+    x, x_step = block_of(x, x_inner, block, x_offset, SHAPE, X_FLAGS[1], WALK[2], WALK[4])
+    out, out_step = block_of(out, out_inner, block, out_offset, SHAPE, OUT_FLAGS[1], WALK[2], WALK[4])
+    k = tl.arange(0, SHAPE[1])
+    left = tl.minimum(inner - block * SHAPE[1], SHAPE[1]).to(tl.int32)
+    if not WALK[4]:
+        k = k.to(tl.int64)
+    return x, out, (k, left, reduced), (x_step, x_reduced), (out_step, out_reduced)
+
+
+@kernel
+def valid_part(at, end, SHAPE: tl.constexpr):
+    """Which elements of the tile that starts at `at` lie before `end`, which is less than 2^31 further."""
+    return in_row(0, (end - at).to(tl.int32), SHAPE)
+
+
+@kernel
+def load_part(x, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr):
+    """Elements of the tile that starts at `at`, as they are; TAIL: -inf from `end` on, less than 2^31 further."""
+    if not TAIL:
+        if FLAGS[0]:
+            v = load_tile(x + at, 0, 0, rows, walk, SHAPE, FLAGS, False)
+        else:
+            v = load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False)
+    else:
+        if FLAGS[0]:
+            v = load_tile(x + at, 0, (end - at).to(tl.int32), rows, walk, SHAPE, FLAGS, True)
+        else:
+            v = load_tile(x, at, end, rows, walk, SHAPE, FLAGS, True)
+        v = tl.where(valid_part(at, end, SHAPE), v, float("-inf"))
+    return v
+
+
+@kernel
+def store_part(out, y, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr):
+    """Store a tile where `load_part` would load it."""
+    if not FLAGS[0]:
+        store_tile(out, y, at, end, rows, walk, SHAPE, FLAGS, TAIL)
+    elif TAIL:
+        store_tile(out + at, y, 0, (end - at).to(tl.int32), rows, walk, SHAPE, FLAGS, True)
+    else:
+        store_tile(out + at, y, 0, 0, rows, walk, SHAPE, FLAGS, False)
+
+
+@kernel
+def tile_exp(v, terms, SHAPE: tl.constexpr):
+    """Exponentials of a tile of any float type."""
+    return row_exp(v.to(tl.float32), per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE))
+
+
+@kernel
+def counted(e, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
+    """What a tile adds to the lanes of the sum."""
     if TAIL:
-        counted = tl.where(valid, counted, minus_zero(tl.float32))
-        is_top = is_top & valid
-    return e, counted, is_top.to(tl.int32)
+        e = tl.where(valid_part(at, end, SHAPE), e, minus_zero(tl.float32))
+    return e
+
+
+@kernel
+def below_top(v, e, largest, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
+    """Exponentials of what is below the largest element, for the sum, and which elements are the largest."""
+    is_top = v.to(tl.float32) == per_row(largest, SHAPE)
+    if TAIL:
+        is_top = is_top & valid_part(at, end, SHAPE)
+    return tl.where(is_top, minus_zero(tl.float32), counted(e, at, end, SHAPE, TAIL)), is_top.to(tl.int32)
+
+
+@kernel
+def result(v, e, factors, SHAPE: tl.constexpr, LOG: tl.constexpr):
+    """A tile of the result: ``e / total`` of factors (total, 1 / total), or (LOG) ``v - (high + low)``."""
+    if LOG:
+        y = minus_log_sum(v.to(tl.float32), per_row(factors[0], SHAPE), per_row(factors[1], SHAPE))
+    else:
+        y = quotient(e, per_row(factors[0], SHAPE), per_row(factors[1], SHAPE))
+    return y
 
 
 @kernel
 def softmax_forward_kernel(
     x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
-    SHAPE: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, TILES: tl.constexpr, TAIL: tl.constexpr,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, TILES: tl.constexpr, TAIL: tl.constexpr, AGAIN: tl.constexpr,
     LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
-    """A block of whole rows in registers, as TILES tiles along the row; TAIL: the last one is not full."""
+    """A block of whole rows in registers, as TILES tiles along the row; TAIL: the last one is not full.
+
+    AGAIN: exponentials are computed twice instead of kept.
+    """
+    X_FLAGS: tl.constexpr = WALK[0]
+    OUT_FLAGS: tl.constexpr = WALK[1]
     TILE: tl.constexpr = SHAPE[2]
-    program = tl.program_id(0).to(tl.int64)
-    k = kept_block(program % blocks, SHAPE)
-    row = program // blocks
-    x += offset_of(row, outer, x_outer)
-    out += offset_of(row, outer, out_outer)
-    rows = (k, inner, reduced)
-    x_walk = (x_inner, x_reduced)
-    out_walk = (out_inner, out_reduced)
+    n = n * WALK[2]
+    x, out, rows, x_walk, out_walk = blocks_of(
+        tl.program_id(0).to(tl.int64), x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer,
+        reduced, x_reduced, out_reduced, SHAPE, WALK,
+    )  # fmt: skip
     values = ()
     for j in tl.static_range(TILES):
-        v = load_tile(x, j * TILE, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and j == TILES - 1).to(tl.float32)
-        if TAIL and j == TILES - 1:
-            v = tl.where(in_row(j * TILE, n, SHAPE), v, float("-inf"))
+        v = load_part(x, j * TILE, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and j == TILES - 1)
         if j == 0:
-            top = v
+            top = v.to(tl.float32)
         else:
-            top = tl.maximum(top, v)
+            top = tl.maximum(top, v.to(tl.float32))
         values += (v,)
     largest = tl.max(top, SHAPE[0])
     lowest = largest == float("-inf")
@@ -57,150 +162,40 @@ def softmax_forward_kernel(
     terms = row_terms(largest)
     powers = ()
     for j in tl.static_range(TILES):
-        valid = in_row(j * TILE, n, SHAPE)
-        e, counted, is_top = _tile_terms(values[j], valid, largest, terms, SHAPE, LOG, TAIL and j == TILES - 1)
-        powers += (e,)
+        e = tile_exp(values[j], terms, SHAPE)
+        part = counted(e, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
         if j == 0:
-            acc = counted
-            tops = is_top
+            acc = part
         else:
-            acc += counted
-            tops += is_top
+            acc += part
+        if not (LOG or AGAIN):
+            powers += (e,)
     total = tree_sum(acc, SHAPE[0])
     if LOG:
-        high, low = log_sum(total, tl.sum(tops, SHAPE[0]), largest, terms, lowest, SAFE)
+        peak = row_exp(largest, terms[0], terms[1], terms[2])
+        near = clear_winner(total, peak)
+        rest = total
+        count = near.to(tl.int32)
+        if tl.max(count, 0) > 0:
+            for j in tl.static_range(TILES):
+                e = tile_exp(values[j], terms, SHAPE)
+                part, is_top = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
+                if j == 0:
+                    others = part
+                    tops = is_top
+                else:
+                    others += part
+                    tops += is_top
+            rest = tree_sum(others, SHAPE[0])
+            count = tl.sum(tops, SHAPE[0])
+        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE)
     else:
-        scale = reciprocal_sum(total, lowest, SAFE)
+        factors = total, reciprocal_sum(total, lowest, SAFE)
     for j in tl.static_range(TILES):
         if LOG:
-            y = minus_log_sum(values[j], per_row(high, SHAPE), per_row(low, SHAPE))
+            y = result(values[j], 0.0, factors, SHAPE, True)
+        elif AGAIN:
+            y = result(0.0, tile_exp(values[j], terms, SHAPE), factors, SHAPE, False)
         else:
-            y = quotient(powers[j], per_row(total, SHAPE), per_row(scale, SHAPE))
-        store_tile(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1)
-
-
-@kernel
-def _row_max(x, n, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr):
-    """Largest element of each row; NaN does not count (it reaches the result through the sum)."""
-    TILE: tl.constexpr = SHAPE[2]
-    top = filled(tl.full((), float("-inf"), tl.float32), SHAPE)
-    whole = n // TILE * TILE
-    for at in range(0, whole, TILE):
-        top = tl.maximum(top, load_tile(x, at, n, rows, walk, SHAPE, FLAGS, False).to(tl.float32))
-    if TAIL:
-        v = load_tile(x, whole, n, rows, walk, SHAPE, FLAGS, True).to(tl.float32)
-        top = tl.maximum(top, tl.where(in_row(whole, n, SHAPE), v, float("-inf")))
-    return tl.max(top, SHAPE[0])
-
-
-@kernel
-def _group_sum(
-    x, out, begin, end, rows, x_walk, out_walk, largest, terms,
-    SHAPE: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, TAIL: tl.constexpr, LOG: tl.constexpr,
-    STASH: tl.constexpr,
-):  # fmt: skip
-    """Canonical sum of a group's exponentials, and (LOG) how many elements are the largest; STASH: `out` keeps them."""
-    TILE: tl.constexpr = SHAPE[2]
-    acc = filled(minus_zero(tl.float32), SHAPE)
-    tops = filled(tl.zeros((), tl.int32), SHAPE)
-    INNER: tl.constexpr = TAIL == MASKED
-    if INNER:
-        whole = end
-    else:
-        whole = begin + (end - begin) // TILE * TILE
-    for at in range(begin, whole, TILE):
-        v = load_tile(x, at, end, rows, x_walk, SHAPE, X_FLAGS, INNER).to(tl.float32)
-        e, counted, is_top = _tile_terms(v, in_row(at, end, SHAPE), largest, terms, SHAPE, LOG, INNER)
-        acc += counted
-        if LOG:
-            tops += is_top
-        if STASH:
-            store_tile(out, e, at, end, rows, out_walk, SHAPE, OUT_FLAGS, INNER)
-    if TAIL == APART:
-        v = load_tile(x, whole, end, rows, x_walk, SHAPE, X_FLAGS, True).to(tl.float32)
-        e, counted, is_top = _tile_terms(v, in_row(whole, end, SHAPE), largest, terms, SHAPE, LOG, True)
-        acc += counted
-        if LOG:
-            tops += is_top
-        if STASH:
-            store_tile(out, e, whole, end, rows, out_walk, SHAPE, OUT_FLAGS, True)
-    return tree_sum(acc, SHAPE[0]), tl.sum(tops, SHAPE[0])
-
-
-@kernel
-def _finish_tile(
-    x, out, at, n, rows, x_walk, out_walk, terms, total, factor,
-    SHAPE: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, TAIL: tl.constexpr, LOG: tl.constexpr,
-    STASH: tl.constexpr,
-):  # fmt: skip
-    """Write one tile of the result: e / total with factor = 1 / total, or (LOG) x - (total + factor)."""
-    if STASH:
-        e = load_tile(out, at, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
-        y = quotient(e, per_row(total, SHAPE), per_row(factor, SHAPE))
-    else:
-        v = load_tile(x, at, n, rows, x_walk, SHAPE, X_FLAGS, TAIL).to(tl.float32)
-        if LOG:
-            y = minus_log_sum(v, per_row(total, SHAPE), per_row(factor, SHAPE))
-        else:
-            e = row_exp(v, per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE))
-            y = quotient(e, per_row(total, SHAPE), per_row(factor, SHAPE))
-    store_tile(out, y, at, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
-
-
-@kernel
-def softmax_forward_looped_kernel(
-    x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
-    SHAPE: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, GROUPS: tl.constexpr,
-    GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr, STASH: tl.constexpr,
-):  # fmt: skip
-    """A block of rows of any length, three times tile by tile: largest element, sum, result.
-
-    GROUPS: lanes of the sum over group sums; 1 if a row is one group.
-    """
-    TILE: tl.constexpr = SHAPE[2]
-    program = tl.program_id(0).to(tl.int64)
-    k = kept_block(program % blocks, SHAPE)
-    row = program // blocks
-    x += offset_of(row, outer, x_outer)
-    out += offset_of(row, outer, out_outer)
-    rows = (k, inner, reduced)
-    x_walk = (x_inner, x_reduced)
-    out_walk = (out_inner, out_reduced)
-    largest = _row_max(x, n, rows, x_walk, SHAPE, X_FLAGS, TAIL)
-    lowest = largest == float("-inf")
-    if SAFE:
-        largest = tl.where(lowest, 0.0, largest)
-    terms = row_terms(largest)
-    if GROUPS == 1:
-        total, tops = _group_sum(
-            x, out, 0, n, rows, x_walk, out_walk, largest, terms, SHAPE, X_FLAGS, OUT_FLAGS, TAIL, LOG, STASH
-        )
-    else:
-        GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
-        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
-        tops = (k * 0).to(tl.int32)
-        groups = (n + GROUP_SIZE - 1) // GROUP_SIZE
-        for g in range(groups):
-            begin = g * GROUP_SIZE
-            end = tl.minimum(begin + GROUP_SIZE, n)
-            part, count = _group_sum(
-                x, out, begin, end, rows, x_walk, out_walk, largest, terms, SHAPE, X_FLAGS, OUT_FLAGS, TAIL, LOG, STASH
-            )
-            lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
-            tops += count
-        total = tree_sum(lanes, SHAPE[0])
-    if LOG:
-        total, factor = log_sum(total, tops, largest, terms, lowest, SAFE)
-    else:
-        factor = reciprocal_sum(total, lowest, SAFE)
-    whole = n // TILE * TILE
-    for at in range(0, whole, TILE):
-        _finish_tile(
-            x, out, at, n, rows, x_walk, out_walk, terms, total, factor,
-            SHAPE, X_FLAGS, OUT_FLAGS, False, LOG, STASH,
-        )  # fmt: skip
-    if TAIL:
-        _finish_tile(
-            x, out, whole, n, rows, x_walk, out_walk, terms, total, factor,
-            SHAPE, X_FLAGS, OUT_FLAGS, True, LOG, STASH,
-        )  # fmt: skip
+            y = result(0.0, powers[j], factors, SHAPE, False)
+        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1)

@@ -1,0 +1,206 @@
+"""Softmax of rows of any length, tile by tile in one program.
+
+The first tile gives the terms of the exponentials; one pass sums with them and finds the largest element. Where that
+asks for other terms, the row is summed once more. The last pass writes the result.
+"""
+
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.kernel.reduce import add_group, minus_zero, tree_sum
+from nbxtensor.kernel.row_exp import clear_winner, differ, guessed, log_sum, reciprocal_sum, row_exp, row_terms
+from nbxtensor.kernel.rows import APART, MASKED, filled, per_row
+from nbxtensor.ops._softmax_kernels import (
+    below_top,
+    blocks_of,
+    counted,
+    load_part,
+    result,
+    store_part,
+    tile_exp,
+)
+
+
+@kernel
+def _several(
+    x, out, at, end, acc, top, rows, x_walk, out_walk, terms,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr, STASH: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Add COUNT tiles to the lanes and to the largest elements; all are loaded first."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    OUT_FLAGS: tl.constexpr = WALK[1]
+    values = ()
+    for j in tl.static_range(COUNT):
+        values += (load_part(x, at + j * SHAPE[2], end, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
+    for j in tl.static_range(COUNT):
+        e = tile_exp(values[j], terms, SHAPE)
+        acc += counted(e, at + j * SHAPE[2], end, SHAPE, TAIL)
+        top = tl.maximum(top, values[j].to(tl.float32))
+        if STASH:
+            store_part(out, e, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
+    return acc, top
+
+
+@kernel
+def group_sum(
+    x, out, begin, end, top, rows, x_walk, out_walk, terms,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr, STASH: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Canonical sum of a group's exponentials, and the largest elements so far; STASH: `out` keeps the exponentials."""
+    TILE: tl.constexpr = SHAPE[2]
+    acc = filled(minus_zero(tl.float32), SHAPE)
+    if TAIL == MASKED:
+        for at in range(begin, end, TILE):
+            acc, top = _several(
+                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1
+            )
+    else:
+        size = end - begin
+        many = begin + size // (UNROLL * TILE) * (UNROLL * TILE)
+        whole = begin + size // TILE * TILE
+        for at in range(begin, many, UNROLL * TILE):
+            acc, top = _several(
+                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, UNROLL
+            )
+        if UNROLL > 1:
+            for at in range(many, whole, TILE):
+                acc, top = _several(
+                    x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, 1
+                )
+        if TAIL == APART:
+            acc, top = _several(
+                x, out, whole, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1
+            )
+    return tree_sum(acc, SHAPE[0]), top
+
+
+@kernel
+def _row_sum(
+    x, out, n, rows, x_walk, out_walk, terms,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    STASH: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Canonical sum of the exponentials of whole rows, and their largest elements; GROUPS: lanes of group sums."""
+    GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
+    top = filled(tl.full((), float("-inf"), tl.float32), SHAPE)
+    if GROUPS == 1:
+        total, top = group_sum(x, out, 0, n, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL)
+    else:
+        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
+        for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
+            begin = g * GROUP_SIZE
+            end = tl.minimum(begin + GROUP_SIZE, n)
+            part, top = group_sum(
+                x, out, begin, end, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL
+            )
+            lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
+        total = tree_sum(lanes, SHAPE[0])
+    return total, tl.max(top, SHAPE[0])
+
+
+@kernel
+def _group_rest(
+    x, begin, end, tops, rows, x_walk, terms, largest, SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr
+):
+    """Canonical sum of a group's exponentials below the largest element; `tops` counts the others."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    TILE: tl.constexpr = SHAPE[2]
+    acc = filled(minus_zero(tl.float32), SHAPE)
+    for at in range(begin, end, TILE):
+        v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
+        part, is_top = below_top(v, tile_exp(v, terms, SHAPE), largest, at, end, SHAPE, TAIL != 0)
+        acc += part
+        tops += is_top
+    return tree_sum(acc, SHAPE[0]), tops
+
+
+@kernel
+def _row_rest(
+    x, n, rows, x_walk, terms, largest,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+):  # fmt: skip
+    """Canonical sum of the exponentials below the largest element of whole rows, and how many elements are that."""
+    GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
+    tops = filled(tl.zeros((), tl.int32), SHAPE)
+    if GROUPS == 1:
+        rest, tops = _group_rest(x, 0, n, tops, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
+    else:
+        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
+        for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
+            begin = g * GROUP_SIZE
+            end = tl.minimum(begin + GROUP_SIZE, n)
+            part, tops = _group_rest(x, begin, end, tops, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
+            lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
+        rest = tree_sum(lanes, SHAPE[0])
+    return rest, tl.sum(tops, SHAPE[0])
+
+
+@kernel
+def write_several(
+    x, out, at, end, rows, x_walk, out_walk, terms, factors,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr, LOG: tl.constexpr, STASH: tl.constexpr,
+    COUNT: tl.constexpr,
+):  # fmt: skip
+    """Write COUNT tiles of the result; all are loaded first."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    OUT_FLAGS: tl.constexpr = WALK[1]
+    values = ()
+    for j in tl.static_range(COUNT):
+        if STASH:
+            values += (load_part(out, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL),)
+        else:
+            values += (load_part(x, at + j * SHAPE[2], end, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
+    for j in tl.static_range(COUNT):
+        if LOG:
+            y = result(values[j], 0.0, factors, SHAPE, True)
+        elif STASH:
+            y = result(0.0, values[j], factors, SHAPE, False)
+        else:
+            y = result(0.0, tile_exp(values[j], terms, SHAPE), factors, SHAPE, False)
+        store_part(out, y, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
+
+
+@kernel
+def softmax_forward_looped_kernel(
+    x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    UNROLL: tl.constexpr, STASH: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
+):  # fmt: skip
+    """A block of rows of any length, UNROLL tiles at a time; GROUPS: lanes of the sum of group sums, 1 if it is one."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    TILE: tl.constexpr = SHAPE[2]
+    n = n * WALK[2]
+    x, out, rows, x_walk, out_walk = blocks_of(
+        tl.program_id(0).to(tl.int64), x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer,
+        reduced, x_reduced, out_reduced, SHAPE, WALK,
+    )  # fmt: skip
+    first = load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1)
+    terms = row_terms(guessed(tl.max(first.to(tl.float32), SHAPE[0])))
+    total, largest = _row_sum(
+        x, out, n, rows, x_walk, out_walk, terms, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL
+    )
+    lowest = largest == float("-inf")
+    if SAFE:
+        largest = tl.where(lowest, 0.0, largest)
+    right = row_terms(largest)
+    if differ(terms, right) > 0:
+        total, _ = _row_sum(x, out, n, rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1)
+    if LOG:
+        peak = row_exp(largest, right[0], right[1], right[2])
+        near = clear_winner(total, peak)
+        rest = total
+        count = near.to(tl.int32)
+        if tl.max(count, 0) > 0:
+            rest, count = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
+        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE)
+    else:
+        factors = total, reciprocal_sum(total, lowest, SAFE)
+    many = n // (UNROLL * TILE) * (UNROLL * TILE)
+    whole = n // TILE * TILE
+    for at in range(0, many, UNROLL * TILE):
+        write_several(
+            x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, UNROLL
+        )
+    if UNROLL > 1:
+        for at in range(many, whole, TILE):
+            write_several(x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, 1)
+    if TAIL:
+        write_several(x, out, whole, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, True, LOG, STASH, 1)

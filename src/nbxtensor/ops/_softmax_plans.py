@@ -1,0 +1,218 @@
+"""The launches of a softmax: plans of its kernels for operands of given forms."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Protocol
+
+from nbxtensor.base import dtypes
+from nbxtensor.base.dtypes import DType
+from nbxtensor.compiler.source import KernelFunction
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
+from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
+from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
+from nbxtensor.ops._softmax_settings import Setting, tile_of
+from nbxtensor.ops._softmax_split import (
+    softmax_split_groups_kernel,
+    softmax_split_lanes_kernel,
+    softmax_split_write_kernel,
+)
+
+VECTOR = 16
+TOPS = 1024  # largest elements that a program of the second launch loads at a time
+HANDED_ON = 4  # numbers that the second launch leaves for each group
+
+
+class Runs(Protocol):
+    """Something that runs a softmax on the addresses of its operands."""
+
+    @property
+    def run(self) -> Callable[..., object]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the launches of one softmax have in common."""
+
+    name: str
+    rows: Rows
+    dtype: DType
+    device: Device
+    safe: bool
+    out_is_new: bool
+
+    @property
+    def log(self) -> bool:
+        return self.name == "log_softmax"
+
+    def dense(self, operand: int) -> bool:
+        """Whether neighbouring rows of an operand are neighbours in memory."""
+        return self.rows.inner > 1 and self.rows.inner_strides[operand] == 1
+
+    def step(self, operand: int) -> int:
+        """Elements from a row of an operand to the next, as the kernels take it."""
+        return 0 if self.rows.inner == 1 or self.dense(operand) else self.rows.inner_strides[operand]
+
+    @property
+    def vector(self) -> int:
+        """A power of two that divides row lengths and steps, so that vectors of so many elements stay inside a row."""
+        rows = self.rows
+        if self.device.profile.warp_size == 1 or not (rows.unit(0) and rows.unit(1)):
+            return 1
+        outer = (*rows.outer_strides[0], *rows.outer_strides[1]) if rows.programs > 1 else ()
+        return gcd(VECTOR, rows.length, self.step(0), self.step(1), *outer)
+
+    def walk(self, kept: int) -> tuple[object, ...]:
+        """Constant WALK of the kernels for blocks of `kept` rows."""
+        flags = tuple((int(self.rows.unit(i)), int(self.dense(i))) for i in range(2))
+        narrow = self.device.profile.warp_size > 1 and all(abs(self.step(i)) * kept < 2**31 for i in range(2))
+        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow))
+
+    def plan(
+        self,
+        kernel: KernelFunction,
+        programs: int,
+        own: dict[str, Argument],
+        constants: dict[str, Constant],
+        shape: tuple[int, int, int, int],
+        warps: int,
+    ) -> Plan:
+        """The plan of a kernel: `own` are the arguments and `constants` the constants that not all kernels share."""
+        rows, v = self.rows, self.vector
+        shared: dict[str, Argument] = {
+            "x": Pointer(self.dtype),
+            "out": Pointer(self.dtype),
+            "n": rows.length // v,
+            "inner": rows.inner,
+            "blocks": -(-rows.inner // shape[1]),
+            "groups": rows.groups,
+            "x_inner": self.step(0) // v,
+            "out_inner": self.step(1) // v,
+            "outer": rows.outer,
+            "x_outer": tuple(s // v for s in rows.outer_strides[0]),
+            "out_outer": tuple(s // v for s in rows.outer_strides[1]),
+            "reduced": rows.reduced,
+            "x_reduced": rows.reduced_strides[0],
+            "out_reduced": rows.reduced_strides[1],
+        }
+        everything: dict[str, Constant] = {
+            "SHAPE": shape,
+            "WALK": self.walk(shape[1]),  # pyright: ignore[reportAssignmentType]
+            "GROUP_SIZE": GROUP,
+            "LOG": self.log,
+            "SAFE": self.safe,
+            **constants,
+        }
+        arguments = {**shared, **own}
+        return Plan(
+            self.name,
+            kernel,
+            self.device,
+            (programs, 1, 1),
+            {n: arguments[n] for n in kernel.parameters if n in arguments},
+            {n: everything[n] for n in kernel.parameters if n in everything},
+            Options(num_warps=warps),
+            rows.count * rows.length,
+        )
+
+
+def _group_lanes(groups: int) -> int:
+    return min(LANES, max(4, power_of_two(groups)))
+
+
+def _whole_rows(case: Case, setting: Setting) -> Plan:
+    rows = case.rows
+    tile = tile_of(rows)
+    constants: dict[str, Constant] = {"TAIL": rows.tail(tile, case.device.profile)}
+    if setting.form == "looped":
+        on_cpu = case.device.profile.warp_size == 1
+        constants["GROUPS"] = 1 if rows.groups == 1 else _group_lanes(rows.groups)
+        constants["STASH"] = on_cpu and case.out_is_new and not case.log and case.dtype is dtypes.float32
+        constants["UNROLL"] = setting.unroll
+    else:
+        constants["TILES"] = -(-rows.length // tile)
+        constants["AGAIN"] = setting.again
+    kernel = softmax_forward_looped_kernel if setting.form == "looped" else softmax_forward_kernel
+    programs = rows.programs * -(-rows.inner // setting.kept)
+    return case.plan(kernel, programs, {}, constants, rows.shape(setting.kept, tile), setting.num_warps)
+
+
+class Split:
+    """The three launches of the split kernels, for some neighbouring rows at a time.
+
+    Attributes
+    ----------
+    plans
+        Of each part of the rows: the three plans.
+    """
+
+    def __init__(self, case: Case, setting: Setting) -> None:
+        rows = case.rows
+        slices = rows.programs == 1 and 0 < setting.together < rows.inner
+        sizes = [rows.inner]
+        if slices:
+            count, rest = divmod(rows.inner, setting.together)
+            sizes = [setting.together] * count + [rest] * (rest > 0)
+        made = {n: self._three(replace(case, rows=replace(rows, inner=n)), setting) for n in set(sizes)}
+        self.plans = [made[n] for n in sizes]
+        steps = [s * setting.together * case.dtype.itemsize for s in rows.inner_strides]
+        self._offsets = [(i * steps[0], i * steps[1]) for i in range(len(sizes))]
+        self._allocate = case.device.allocate
+        most = sizes[0] * rows.programs * rows.groups
+        parts = LANES // setting.width
+        words = [most * parts, most * LANES // 4, most * LANES // 4 * case.log, most * parts * case.log]
+        self._starts = [0]
+        for size in words:
+            self._starts.append(self._starts[-1] + -(-size // 64) * 256)
+        self._bytes = self._starts[-1] + most * HANDED_ON * 4
+
+    @staticmethod
+    def _three(case: Case, setting: Setting) -> tuple[Plan, Plan, Plan]:
+        rows, kept = case.rows, setting.kept
+        blocks = rows.programs * -(-rows.inner // kept)
+        parts = LANES // setting.width
+        left = Pointer(dtypes.float32)
+        handed: dict[str, Argument] = {n: left for n in ("tops", "nodes", "rests", "counts", "sums")}
+        chunks = -(-rows.length // (setting.unroll * LANES))
+        lanes = case.plan(
+            softmax_split_lanes_kernel,
+            blocks * rows.groups * parts,
+            handed,
+            {"LANES": LANES, "TAIL": rows.length % GROUP != 0},
+            rows.shape(kept, setting.width),
+            setting.num_warps,
+        )
+        groups = case.plan(
+            softmax_split_groups_kernel,
+            rows.count * rows.groups,
+            handed,
+            {"PARTS": parts, "MANY": min(TOPS, power_of_two(rows.groups * parts)), "TAIL": rows.tail(LANES, case.device.profile)},
+            (rows.axis, 1, LANES, 0),
+            4,
+        )
+        write = case.plan(
+            softmax_split_write_kernel,
+            blocks * chunks,
+            {**handed, "chunks": chunks},
+            {"COUNT": setting.unroll, "LANES": _group_lanes(rows.groups), "TAIL": rows.length % (setting.unroll * LANES) != 0},
+            rows.shape(kept, LANES),
+            4,
+        )
+        return lanes, groups, write
+
+    def run(self, x: int, out: int) -> None:
+        """Launch everything."""
+        scratch = self._allocate(self._bytes)
+        tops, nodes, rests, counts, sums = (scratch.ptr + start for start in self._starts)
+        for (lanes, groups, write), (x_offset, out_offset) in zip(self.plans, self._offsets, strict=True):
+            lanes.run(x + x_offset, tops, nodes, rests, counts)
+            groups.run(x + x_offset, tops, nodes, rests, counts, sums)
+            write.run(x + x_offset, sums, out + out_offset)
+
+
+def launches(case: Case, setting: Setting) -> Runs:
+    """What runs `case` in the way of `setting`."""
+    return Split(case, setting) if setting.form == "split" else _whole_rows(case, setting)

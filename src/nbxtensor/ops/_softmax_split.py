@@ -1,0 +1,228 @@
+"""Softmax of long rows split over programs, by three launches.
+
+The first sums the lanes of a group, a block of lanes a program, with terms guessed from what the program sees. The
+second makes them sums of groups; a group with a program that guessed wrong is summed again. The third writes the
+result. The lanes and the tree over them are those of the canonical sum.
+"""
+
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.kernel.reduce import add, minus_zero, tree_sum
+from nbxtensor.kernel.row_exp import clear_winner, guessed, log_sum, reciprocal_sum, row_exp, row_terms
+from nbxtensor.kernel.rows import APART, filled, offset_of
+from nbxtensor.ops._softmax_kernels import below_top, blocks_of, counted, load_part, tile_exp
+from nbxtensor.ops._softmax_looped import group_sum, write_several
+
+# What the launches hand on, for row r and group g, in float32: `tops` the largest element that each block of lanes saw,
+# `nodes` the lanes added in fours; then `sums`, and (LOG) the same without the largest element and how often it occurs.
+
+
+@kernel
+def _fours(x, AXIS: tl.constexpr):
+    """The first two steps of the canonical tree over the lanes: neighbours, and neighbours again."""
+    if AXIS == 1:
+        x = tl.reshape(x, (x.shape[0], x.shape[1] // 4, 2, 2))
+        x = tl.reduce(tl.reduce(x, 3, add), 2, add)
+    else:
+        x = tl.reshape(x, (x.shape[0] // 4, 2, 2, x.shape[1]))
+        x = tl.reduce(tl.reduce(x, 2, add), 1, add)
+        x = tl.trans(x)
+    return x
+
+
+@kernel
+def _halved(x):
+    """The rest of the canonical tree: first half plus second half."""
+    for _ in tl.static_range(12):
+        if x.shape[0] > 1:
+            x = tl.reduce(tl.reshape(x, (2, x.shape[0] // 2)), 0, add)
+    return tl.sum(x, 0)
+
+
+@kernel
+def _numbers(program, inner, blocks, SHAPE: tl.constexpr, WALK: tl.constexpr):
+    """Numbers of the rows of a block among all rows, and which of them exist."""
+    local = tl.arange(0, SHAPE[1])
+    if WALK[3]:
+        outer, block = program * 0, program
+    else:
+        outer, block = program // blocks, program % blocks
+    k = block * SHAPE[1] + local
+    return outer * inner + k, k < inner
+
+
+@kernel
+def softmax_split_lanes_kernel(
+    x, tops, nodes, rests, counts, n, inner, blocks, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    LOG: tl.constexpr,
+):  # fmt: skip
+    """Sum SHAPE[2] neighbouring lanes of a group of each row of a block."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    WIDTH: tl.constexpr = SHAPE[2]
+    PARTS: tl.constexpr = LANES // WIDTH
+    STEPS: tl.constexpr = GROUP_SIZE // LANES
+    n = n * WALK[2]
+    program = tl.program_id(0).to(tl.int64)
+    part = program % PARTS
+    program = program // PARTS
+    group = program % groups
+    program = program // groups
+    x, _, rows, x_walk, _ = blocks_of(
+        program, x, x, inner, blocks, x_inner, x_inner, outer, x_outer, x_outer, reduced, x_reduced, x_reduced,
+        SHAPE, WALK,
+    )  # fmt: skip
+    begin = group * GROUP_SIZE + part * WIDTH
+    end = tl.minimum(group * GROUP_SIZE + GROUP_SIZE, n)
+    values = ()
+    for j in tl.static_range(STEPS):
+        v = load_part(x, begin + j * LANES, end, rows, x_walk, SHAPE, X_FLAGS, TAIL)
+        if j == 0:
+            top = v.to(tl.float32)
+        else:
+            top = tl.maximum(top, v.to(tl.float32))
+        values += (v,)
+    largest = tl.max(top, SHAPE[0])
+    terms = row_terms(guessed(largest))
+    for j in tl.static_range(STEPS):
+        e = tile_exp(values[j], terms, SHAPE)
+        at = begin + j * LANES
+        if j == 0:
+            acc = counted(e, at, end, SHAPE, TAIL)
+        else:
+            acc += counted(e, at, end, SHAPE, TAIL)
+        if LOG:
+            below, is_top = below_top(values[j], e, largest, at, end, SHAPE, TAIL)
+            if j == 0:
+                rest = below
+                count = is_top
+            else:
+                rest += below
+                count += is_top
+    k, mask = _numbers(program, inner, blocks, SHAPE, WALK)
+    place = (k * groups + group) * PARTS + part
+    tl.store(tops + place, largest, mask=mask)
+    along = tl.arange(0, WIDTH // 4)
+    pointers = place[:, None] * (WIDTH // 4) + along[None, :]
+    tl.store(nodes + pointers, _fours(acc, SHAPE[0]), mask=mask[:, None])
+    if LOG:
+        tl.store(rests + pointers, _fours(rest, SHAPE[0]), mask=mask[:, None])
+        tl.store(counts + place, tl.sum(count, SHAPE[0]), mask=mask)
+
+
+@kernel
+def softmax_split_groups_kernel(
+    x, tops, nodes, rests, counts, sums, n, inner, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, PARTS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    MANY: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
+):  # fmt: skip
+    """Sum one group of one row: from its nodes, or again where another range of terms is right."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    NODES: tl.constexpr = SHAPE[2] // 4
+    n = n * WALK[2]
+    program = tl.program_id(0).to(tl.int64)
+    group = program % groups
+    row = program // groups
+    i = tl.arange(0, MANY)
+    most = tl.full((MANY,), float("-inf"), tl.float32)
+    for at in range(0, groups * PARTS, MANY):
+        here = tl.load(tops + row * groups * PARTS + at + i, mask=at + i < groups * PARTS, other=float("-inf"))
+        most = tl.maximum(most, here)
+    seen = tl.max(most, 0)
+    largest = seen
+    if SAFE:
+        largest = guessed(seen)
+    right = row_terms(largest)
+    each = tl.arange(0, PARTS)
+    own = tl.load(tops + program * PARTS + each)
+    terms = row_terms(guessed(own))
+    wrong = tl.max(((terms[0] != right[0]) | (terms[2] != right[2])).to(tl.int32), 0) > 0
+    along = tl.arange(0, NODES)
+    total = _halved(tl.load(nodes + program * NODES + along))
+    if LOG:
+        # Where a block of lanes never saw the largest element, all that it summed is below it.
+        mine = own == largest
+        count = tl.sum(tl.where(mine, tl.load(counts + program * PARTS + each), 0), 0)
+        top = tl.load(tops + program * PARTS + along // (NODES // PARTS))
+        all_of = tl.load(nodes + program * NODES + along)
+        rest = _halved(tl.where(top == largest, tl.load(rests + program * NODES + along), all_of))
+    if wrong:
+        other = (
+            tl.broadcast_to(right[0], (1,)),
+            tl.broadcast_to(right[1], (1,)),
+            tl.broadcast_to(right[2], (1,)),
+        )
+        x, _, rows, x_walk, _ = blocks_of(
+            row, x, x, inner, inner, x_inner, x_inner, outer, x_outer, x_outer, reduced, x_reduced, x_reduced,
+            SHAPE, WALK,
+        )  # fmt: skip
+        begin = group * GROUP_SIZE
+        end = tl.minimum(begin + GROUP_SIZE, n)
+        start = filled(tl.full((), float("-inf"), tl.float32), SHAPE)
+        again, start = group_sum(x, x, begin, end, start, rows, x_walk, x_walk, other, SHAPE, WALK, TAIL, False, 1)
+        total = tl.sum(again, 0)
+        if LOG:
+            acc = filled(minus_zero(tl.float32), SHAPE)
+            for at in range(begin, end, SHAPE[2]):
+                v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
+                e = tile_exp(v, other, SHAPE)
+                below, is_top = below_top(v, e, tl.broadcast_to(largest, (1,)), at, end, SHAPE, TAIL != 0)
+                acc += below
+            rest = tl.sum(tree_sum(acc, SHAPE[0]), 0)
+    sums += program * 4
+    tl.store(sums, total)
+    tl.store(sums + 1, seen)
+    if LOG:
+        tl.store(sums + 2, rest)
+        tl.store(sums + 3, count.to(tl.float32))
+
+
+@kernel
+def _lanes_of_groups(sums, groups, k, mask, SHAPE: tl.constexpr, LANES: tl.constexpr):
+    """Group sums of each row, in the lanes of their canonical sum; the tile lies (row, lane)."""
+    g = tl.arange(0, LANES)
+    acc = tl.broadcast_to(minus_zero(tl.float32), (SHAPE[1], LANES))
+    for at in range(0, groups, LANES):
+        valid = mask[:, None] & (at + g < groups)[None, :]
+        part = tl.load(sums + (k[:, None] * groups + (at + g)[None, :]) * 4, mask=valid, other=0.0)
+        acc += tl.where(valid, part, minus_zero(tl.float32))
+    return tree_sum(acc, 1)
+
+
+@kernel
+def softmax_split_write_kernel(
+    x, sums, out, n, inner, blocks, chunks, groups, x_inner, out_inner, outer, x_outer, out_outer,
+    reduced, x_reduced, out_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, COUNT: tl.constexpr, LANES: tl.constexpr, TAIL: tl.constexpr,
+    LOG: tl.constexpr, SAFE: tl.constexpr,
+):  # fmt: skip
+    """Write COUNT tiles of a block of rows; LANES: lanes of the sum over group sums."""
+    n = n * WALK[2]
+    program = tl.program_id(0).to(tl.int64)
+    begin = program % chunks * (COUNT * SHAPE[2])
+    block = program // chunks
+    x, out, rows, x_walk, out_walk = blocks_of(
+        block, x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
+        SHAPE, WALK,
+    )  # fmt: skip
+    k, mask = _numbers(block, inner, blocks, SHAPE, WALK)
+    largest = tl.load(sums + k * groups * 4 + 1, mask=mask, other=0.0)
+    lowest = largest == float("-inf")
+    if SAFE:
+        largest = tl.where(lowest, 0.0, largest)
+    terms = row_terms(largest)
+    total = _lanes_of_groups(sums, groups, k, mask, SHAPE, LANES)
+    if LOG:
+        peak = row_exp(largest, terms[0], terms[1], terms[2])
+        rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
+        count = _lanes_of_groups(sums + 3, groups, k, mask, SHAPE, LANES).to(tl.int32)
+        factors = log_sum(total, peak, clear_winner(total, peak), rest, count, largest, lowest, SAFE)
+    else:
+        factors = total, reciprocal_sum(total, lowest, SAFE)
+    if TAIL:
+        if begin + COUNT * SHAPE[2] <= n:
+            write_several(x, out, begin, n, rows, x_walk, out_walk, terms, factors, SHAPE, WALK, False, LOG, False, COUNT)
+        else:
+            for at in range(begin, n, SHAPE[2]):
+                write_several(x, out, at, n, rows, x_walk, out_walk, terms, factors, SHAPE, WALK, True, LOG, False, 1)
+    else:
+        write_several(x, out, begin, n, rows, x_walk, out_walk, terms, factors, SHAPE, WALK, False, LOG, False, COUNT)
