@@ -57,9 +57,19 @@ def guessed(largest):
 
 
 @kernel
+def any_row(flags):
+    """Whether a flag of any row is set, as an integer above 0."""
+    flags = flags.to(tl.int32)
+    if flags.shape[0] == 2:
+        # The CPU compiler takes a reduction of two elements for an expression and forgets what a scalar one reads.
+        flags = tl.reshape(tl.broadcast_to(flags[:, None], (2, 2)), (4,))
+    return tl.max(flags, 0)
+
+
+@kernel
 def differ(a, b):
     """Whether two sets of terms differ in any row, as an integer above 0; terms of NaN differ from all."""
-    return tl.max(((a[0] != b[0]) | (a[2] != b[2])).to(tl.int32), 0)
+    return any_row((a[0] != b[0]) | (a[2] != b[2]))
 
 
 @kernel

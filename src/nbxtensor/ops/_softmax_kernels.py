@@ -7,6 +7,7 @@ bits.
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
+    any_row,
     clear_winner,
     log_sum,
     minus_log_sum,
@@ -176,7 +177,7 @@ def softmax_forward_kernel(
         near = clear_winner(total, peak)
         rest = total
         count = near.to(tl.int32)
-        if tl.max(count, 0) > 0:
+        if any_row(near) > 0:
             for j in tl.static_range(TILES):
                 e = tile_exp(values[j], terms, SHAPE)
                 part, is_top = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)

@@ -6,7 +6,7 @@ asks for other terms, the row is summed once more. The last pass writes the resu
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import add_group, minus_zero, tree_sum
-from nbxtensor.kernel.row_exp import clear_winner, differ, guessed, log_sum, reciprocal_sum, row_exp, row_terms
+from nbxtensor.kernel.row_exp import any_row, clear_winner, differ, guessed, log_sum, reciprocal_sum, row_exp, row_terms
 from nbxtensor.kernel.rows import APART, MASKED, filled, per_row
 from nbxtensor.ops._softmax_kernels import (
     below_top,
@@ -188,7 +188,7 @@ def softmax_forward_looped_kernel(
         near = clear_winner(total, peak)
         rest = total
         count = near.to(tl.int32)
-        if tl.max(count, 0) > 0:
+        if any_row(near) > 0:
             rest, count = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
         factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE)
     else:
