@@ -8,8 +8,12 @@ row; they are wrong only where M lies in another range of 64 powers of two, and 
 those of a kernel that knew M from the start.
 
 The powers are kept larger by 2^57: whatever M is within its range, neither an element that counts nor the sum of a row
-leaves the normal numbers before the last multiplication, which rounds once. A NaN or +inf in a row, or a row of -inf
-alone, makes every sum NaN.
+leaves the normal numbers before the last multiplication, which rounds once. Rows of 16-bit elements take a shorter
+p(r), whose error is far below what their results round away.
+
+A NaN or +inf in a row, or a row of -inf alone, makes the sum NaN. LEAN says how a NaN gets there: through the largest
+element (where that maximum is one instruction, and a shift and an addition are another), or else through the
+exponentials.
 """
 
 from nbxtensor.compiler.source import kernel, tl
@@ -22,10 +26,11 @@ LN2_LOW = 1.4286067653301870e-06
 ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
 ROUND_TO_32 = 402653184.0  # 1.5 * 2^28
 ROUND_TO_64 = 805306368.0  # 1.5 * 2^29
-BIAS = 184.0  # 127 of the exponent field, and 2^57
+LIFT = 57.0
 FAR = 126.25  # exp(M - 104) rounds to 0, and M is at most 22.2 below or above K ln2
 LARGE = 256.0
 HUGE = 134217728.0  # 2^27: from here on floats are multiples of 16 or more
+ONE = 0x3F800000  # bits of 1.0
 SQRT_HALF = 0x3F3504F3  # bits of sqrt(1/2): a mantissa lies between it and its double
 
 
@@ -41,13 +46,57 @@ def small_exp(r):
 
 
 @kernel
+def short_exp(r):
+    """exp(r) for |r| <= 0.3467, within 2.9e-6 of it."""
+    p = tl.fma(r, 0.041513729840517044, 0.16787560284137726)
+    p = tl.fma(p, r, 0.5000301599502563)
+    p = tl.fma(p, r, 0.9999668002128601)
+    return tl.fma(p, r, 1.0)
+
+
+@kernel
+def middle_exp(r):
+    """exp(r) for |r| <= 0.3467, within 1.6e-7 of it."""
+    p = tl.fma(r, 0.008290283381938934, 0.04189809784293175)
+    p = tl.fma(p, r, 0.1666763722896576)
+    p = tl.fma(p, r, 0.4999914765357971)
+    p = tl.fma(p, r, 0.9999997019767761)
+    return tl.fma(p, r, 1.0)
+
+
+@kernel
+def larger(most, x, LEAN: tl.constexpr):
+    """The larger of the largest so far and an element."""
+    if LEAN:
+        most = tl.maximum(most, x, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        most = tl.where(x > most, x, most)
+    return most
+
+
+@kernel
+def _either(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@kernel
+def largest_of(x, AXIS: tl.constexpr, LEAN: tl.constexpr):
+    """The largest element along AXIS; a zero is positive."""
+    if LEAN:
+        most = tl.reduce(x, AXIS, _either)
+    else:
+        most = tl.max(x, AXIS)
+    return most + 0.0
+
+
+@kernel
 def row_terms(largest):
     """What is subtracted from every element, the lowest difference that counts, and the constant that rounds."""
     size = tl.abs(largest)
     coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
     shift = tl.where(size < LARGE, 0.0, coarse)
     k = tl.fma(largest - shift, LOG2E, ROUND_TO_64) - ROUND_TO_64
-    return shift, tl.fma(k, LN2, -FAR), (ROUND + BIAS) - k
+    return shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
 
 
 @kernel
@@ -73,21 +122,42 @@ def differ(a, b):
 
 
 @kernel
-def row_exp(x, shift, low, rounding):
-    """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row. NaN stays NaN."""
-    d = tl.maximum(x - shift, low, propagate_nan=tl.PropagateNan.ALL)
+def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
+    """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row, of which DTYPE are the elements."""
+    d = x - shift
+    if LEAN:
+        d = tl.maximum(d, low)
+    else:
+        d = tl.where(d < low, low, d)
     t = tl.fma(d, LOG2E, rounding)
     n = t - rounding
-    r = tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d))
-    power = (t.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
-    return small_exp(r) * power
+    if DTYPE == tl.bfloat16:
+        p = short_exp(tl.fma(n, -LN2, d))
+    elif DTYPE == tl.float16:
+        p = middle_exp(tl.fma(n, -LN2, d))
+    else:
+        p = small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d)))
+    if LEAN:
+        e = ((t.to(tl.int32, bitcast=True) << 23) + p.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    else:
+        power = ((t.to(tl.int32, bitcast=True) << 23) + ONE).to(tl.float32, bitcast=True)
+        e = p * power
+    return e
 
 
 @kernel
-def quotient(e, total, scale):
-    """``e / total``, all but correctly rounded, from ``scale = 1 / total``."""
+def quotient(e, total, scale, DTYPE: tl.constexpr):
+    """``e / total`` from ``scale = 1 / total``: all but correctly rounded in fp32."""
     y = e * scale
-    return tl.fma(tl.fma(-1.0 * total, y, e), scale, y)
+    if DTYPE == tl.float32:
+        y = tl.fma(tl.fma(-1.0 * total, y, e), scale, y)
+    return y
+
+
+@kernel
+def with_bad(total, largest):
+    """The sum of a row, NaN if its largest element is NaN or infinite."""
+    return total + (largest - largest)
 
 
 @kernel
@@ -114,8 +184,11 @@ def clear_winner(total, peak):
 
 
 @kernel
-def log_sum(total, peak, near, rest, count, largest, lowest, SAFE: tl.constexpr):
-    """``M + log(sum of exp(x - M))`` as a sum of two floats.
+def log_sum(
+    total, peak, near, rest, count, largest, lowest,
+    SAFE: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """``M + log(sum of exp(x - M))`` as a sum of two floats; (16 bits) the two terms.
 
     `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums those below
     the largest element, of which there are `count`, and the logarithm of ``count + rest / peak`` keeps its low digits.
@@ -129,9 +202,13 @@ def log_sum(total, peak, near, rest, count, largest, lowest, SAFE: tl.constexpr)
     k = bits >> 23
     mantissa = (sums.to(tl.int32, bitcast=True) - (k << 23)).to(tl.float32, bitcast=True)
     k = k.to(tl.float32)
-    high, low = _two_sum(largest, k * LN2_HIGH)
-    high, lower = _two_sum(high, tl.fma(k, LN2_LOW, log(mantissa) + small))
-    low = low + lower
+    rounded = tl.fma(k, LN2_LOW, log(mantissa) + small)
+    if DTYPE == tl.float32:
+        high, low = _two_sum(largest, k * LN2_HIGH)
+        high, lower = _two_sum(high, rounded)
+        low = low + lower
+    else:
+        high, low = largest, tl.fma(k, LN2_HIGH, rounded)
     if SAFE:
         empty = lowest & (total == total)
         high = tl.where(empty, 0.0, high)
@@ -140,9 +217,13 @@ def log_sum(total, peak, near, rest, count, largest, lowest, SAFE: tl.constexpr)
 
 
 @kernel
-def minus_log_sum(x, high, low):
-    """``x - (high + low)``, rounded once where the result is finite."""
+def minus_log_sum(x, high, low, DTYPE: tl.constexpr):
+    """``x - (high + low)``; in fp32 rounded once where the result is finite."""
     t = x - high
-    part = t - x
-    error = (x - (t - part)) - (high + part)
-    return tl.where(t == float("-inf"), t, t + (error - low))
+    if DTYPE == tl.float32:
+        part = t - x
+        error = (x - (t - part)) - (high + part)
+        y = tl.where(t == float("-inf"), t, t + (error - low))
+    else:
+        y = t - low
+    return y

@@ -9,18 +9,21 @@ from nbxtensor.kernel.reduce import minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
     any_row,
     clear_winner,
+    larger,
+    largest_of,
     log_sum,
     minus_log_sum,
     quotient,
     reciprocal_sum,
     row_exp,
     row_terms,
+    with_bad,
 )
 from nbxtensor.kernel.rows import in_row, load_tile, offset_of, per_row, store_tile
 
-# In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW)``: the flags of `nbxtensor.kernel.rows`; a power
-# of two that divides row lengths and steps between rows, which are handed over divided by it; whether there is one outer
-# index; whether offsets inside a block of rows fit in 32 bits.
+# In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW, LEAN)``: the flags of `nbxtensor.kernel.rows`;
+# a power of two that divides row lengths and steps between rows, which are handed over divided by it; whether there is
+# one outer index; whether offsets inside a block of rows fit in 32 bits; see `nbxtensor.kernel.row_exp`.
 
 
 @kernel
@@ -98,9 +101,10 @@ def store_part(out, y, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.const
 
 
 @kernel
-def tile_exp(v, terms, SHAPE: tl.constexpr):
-    """Exponentials of a tile of any float type."""
-    return row_exp(v.to(tl.float32), per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE))
+def tile_exp(v, terms, SHAPE: tl.constexpr, WALK: tl.constexpr):
+    """Exponentials of a tile of elements as they were loaded."""
+    shift, low, rounding = per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE)
+    return row_exp(v.to(tl.float32), shift, low, rounding, v.dtype, WALK[5])
 
 
 @kernel
@@ -121,12 +125,12 @@ def below_top(v, e, largest, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
 
 
 @kernel
-def result(v, e, factors, SHAPE: tl.constexpr, LOG: tl.constexpr):
+def result(v, e, factors, DTYPE: tl.constexpr, SHAPE: tl.constexpr, LOG: tl.constexpr):
     """A tile of the result: ``e / total`` of factors (total, 1 / total), or (LOG) ``v - (high + low)``."""
     if LOG:
-        y = minus_log_sum(v.to(tl.float32), per_row(factors[0], SHAPE), per_row(factors[1], SHAPE))
+        y = minus_log_sum(v.to(tl.float32), per_row(factors[0], SHAPE), per_row(factors[1], SHAPE), DTYPE)
     else:
-        y = quotient(e, per_row(factors[0], SHAPE), per_row(factors[1], SHAPE))
+        y = quotient(e, per_row(factors[0], SHAPE), per_row(factors[1], SHAPE), DTYPE)
     return y
 
 
@@ -143,6 +147,7 @@ def softmax_forward_kernel(
     X_FLAGS: tl.constexpr = WALK[0]
     OUT_FLAGS: tl.constexpr = WALK[1]
     TILE: tl.constexpr = SHAPE[2]
+    DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     x, out, rows, x_walk, out_walk = blocks_of(
         tl.program_id(0).to(tl.int64), x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer,
@@ -154,16 +159,16 @@ def softmax_forward_kernel(
         if j == 0:
             top = v.to(tl.float32)
         else:
-            top = tl.maximum(top, v.to(tl.float32))
+            top = larger(top, v.to(tl.float32), WALK[5])
         values += (v,)
-    largest = tl.max(top, SHAPE[0])
+    largest = largest_of(top, SHAPE[0], WALK[5])
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
     terms = row_terms(largest)
     powers = ()
     for j in tl.static_range(TILES):
-        e = tile_exp(values[j], terms, SHAPE)
+        e = tile_exp(values[j], terms, SHAPE, WALK)
         part = counted(e, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
         if j == 0:
             acc = part
@@ -171,15 +176,15 @@ def softmax_forward_kernel(
             acc += part
         if not (LOG or AGAIN):
             powers += (e,)
-    total = tree_sum(acc, SHAPE[0])
+    total = with_bad(tree_sum(acc, SHAPE[0]), largest)
     if LOG:
-        peak = row_exp(largest, terms[0], terms[1], terms[2])
+        peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
         count = near.to(tl.int32)
         if any_row(near) > 0:
             for j in tl.static_range(TILES):
-                e = tile_exp(values[j], terms, SHAPE)
+                e = tile_exp(values[j], terms, SHAPE, WALK)
                 part, is_top = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
                 if j == 0:
                     others = part
@@ -189,14 +194,14 @@ def softmax_forward_kernel(
                     tops += is_top
             rest = tree_sum(others, SHAPE[0])
             count = tl.sum(tops, SHAPE[0])
-        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE)
+        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE, DTYPE)
     else:
         factors = total, reciprocal_sum(total, lowest, SAFE)
     for j in tl.static_range(TILES):
         if LOG:
-            y = result(values[j], 0.0, factors, SHAPE, True)
+            y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
         elif AGAIN:
-            y = result(0.0, tile_exp(values[j], terms, SHAPE), factors, SHAPE, False)
+            y = result(0.0, tile_exp(values[j], terms, SHAPE, WALK), factors, DTYPE, SHAPE, False)
         else:
-            y = result(0.0, powers[j], factors, SHAPE, False)
+            y = result(0.0, powers[j], factors, DTYPE, SHAPE, False)
         store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1)

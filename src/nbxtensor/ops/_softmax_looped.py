@@ -6,7 +6,19 @@ asks for other terms, the row is summed once more. The last pass writes the resu
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import add_group, minus_zero, tree_sum
-from nbxtensor.kernel.row_exp import any_row, clear_winner, differ, guessed, log_sum, reciprocal_sum, row_exp, row_terms
+from nbxtensor.kernel.row_exp import (
+    any_row,
+    clear_winner,
+    differ,
+    guessed,
+    larger,
+    largest_of,
+    log_sum,
+    reciprocal_sum,
+    row_exp,
+    row_terms,
+    with_bad,
+)
 from nbxtensor.kernel.rows import APART, MASKED, filled, per_row
 from nbxtensor.ops._softmax_kernels import (
     below_top,
@@ -31,9 +43,9 @@ def _several(
     for j in tl.static_range(COUNT):
         values += (load_part(x, at + j * SHAPE[2], end, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
     for j in tl.static_range(COUNT):
-        e = tile_exp(values[j], terms, SHAPE)
+        e = tile_exp(values[j], terms, SHAPE, WALK)
         acc += counted(e, at + j * SHAPE[2], end, SHAPE, TAIL)
-        top = tl.maximum(top, values[j].to(tl.float32))
+        top = larger(top, values[j].to(tl.float32), WALK[5])
         if STASH:
             store_part(out, e, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
     return acc, top
@@ -93,7 +105,7 @@ def _row_sum(
             )
             lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
         total = tree_sum(lanes, SHAPE[0])
-    return total, tl.max(top, SHAPE[0])
+    return total, largest_of(top, SHAPE[0], WALK[5])
 
 
 @kernel
@@ -106,7 +118,7 @@ def _group_rest(
     acc = filled(minus_zero(tl.float32), SHAPE)
     for at in range(begin, end, TILE):
         v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
-        part, is_top = below_top(v, tile_exp(v, terms, SHAPE), largest, at, end, SHAPE, TAIL != 0)
+        part, is_top = below_top(v, tile_exp(v, terms, SHAPE, WALK), largest, at, end, SHAPE, TAIL != 0)
         acc += part
         tops += is_top
     return tree_sum(acc, SHAPE[0]), tops
@@ -140,6 +152,7 @@ def write_several(
     COUNT: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT tiles of the result; all are loaded first."""
+    DTYPE: tl.constexpr = x.dtype.element_ty
     X_FLAGS: tl.constexpr = WALK[0]
     OUT_FLAGS: tl.constexpr = WALK[1]
     values = ()
@@ -150,11 +163,11 @@ def write_several(
             values += (load_part(x, at + j * SHAPE[2], end, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
     for j in tl.static_range(COUNT):
         if LOG:
-            y = result(values[j], 0.0, factors, SHAPE, True)
+            y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
         elif STASH:
-            y = result(0.0, values[j], factors, SHAPE, False)
+            y = result(0.0, values[j], factors, DTYPE, SHAPE, False)
         else:
-            y = result(0.0, tile_exp(values[j], terms, SHAPE), factors, SHAPE, False)
+            y = result(0.0, tile_exp(values[j], terms, SHAPE, WALK), factors, DTYPE, SHAPE, False)
         store_part(out, y, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
 
 
@@ -167,13 +180,14 @@ def softmax_forward_looped_kernel(
     """A block of rows of any length, UNROLL tiles at a time; GROUPS: lanes of the sum of group sums, 1 if it is one."""
     X_FLAGS: tl.constexpr = WALK[0]
     TILE: tl.constexpr = SHAPE[2]
+    DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     x, out, rows, x_walk, out_walk = blocks_of(
         tl.program_id(0).to(tl.int64), x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer,
         reduced, x_reduced, out_reduced, SHAPE, WALK,
     )  # fmt: skip
     first = load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1)
-    terms = row_terms(guessed(tl.max(first.to(tl.float32), SHAPE[0])))
+    terms = row_terms(guessed(largest_of(first.to(tl.float32), SHAPE[0], WALK[5])))
     total, largest = _row_sum(
         x, out, n, rows, x_walk, out_walk, terms, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL
     )
@@ -183,14 +197,15 @@ def softmax_forward_looped_kernel(
     right = row_terms(largest)
     if differ(terms, right) > 0:
         total, _ = _row_sum(x, out, n, rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1)
+    total = with_bad(total, largest)
     if LOG:
-        peak = row_exp(largest, right[0], right[1], right[2])
+        peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
         count = near.to(tl.int32)
         if any_row(near) > 0:
             rest, count = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
-        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE)
+        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE, DTYPE)
     else:
         factors = total, reciprocal_sum(total, lowest, SAFE)
     many = n // (UNROLL * TILE) * (UNROLL * TILE)

@@ -68,8 +68,9 @@ class Case:
     def walk(self, kept: int) -> tuple[object, ...]:
         """Constant WALK of the kernels for blocks of `kept` rows."""
         flags = tuple((int(self.rows.unit(i)), int(self.dense(i))) for i in range(2))
-        narrow = self.device.profile.warp_size > 1 and all(abs(self.step(i)) * kept < 2**31 for i in range(2))
-        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow))
+        threads = self.device.profile.warp_size > 1
+        narrow = threads and all(abs(self.step(i)) * kept < 2**31 for i in range(2))
+        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow), int(threads))
 
     def plan(
         self,

@@ -7,7 +7,17 @@ result. The lanes and the tree over them are those of the canonical sum.
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import add, minus_zero, tree_sum
-from nbxtensor.kernel.row_exp import clear_winner, guessed, log_sum, reciprocal_sum, row_exp, row_terms
+from nbxtensor.kernel.row_exp import (
+    clear_winner,
+    guessed,
+    larger,
+    largest_of,
+    log_sum,
+    reciprocal_sum,
+    row_exp,
+    row_terms,
+    with_bad,
+)
 from nbxtensor.kernel.rows import APART, filled, offset_of
 from nbxtensor.ops._softmax_kernels import below_top, blocks_of, counted, load_part, tile_exp
 from nbxtensor.ops._softmax_looped import group_sum, write_several
@@ -79,12 +89,12 @@ def softmax_split_lanes_kernel(
         if j == 0:
             top = v.to(tl.float32)
         else:
-            top = tl.maximum(top, v.to(tl.float32))
+            top = larger(top, v.to(tl.float32), WALK[5])
         values += (v,)
-    largest = tl.max(top, SHAPE[0])
+    largest = largest_of(top, SHAPE[0], WALK[5])
     terms = row_terms(guessed(largest))
     for j in tl.static_range(STEPS):
-        e = tile_exp(values[j], terms, SHAPE)
+        e = tile_exp(values[j], terms, SHAPE, WALK)
         at = begin + j * LANES
         if j == 0:
             acc = counted(e, at, end, SHAPE, TAIL)
@@ -126,8 +136,8 @@ def softmax_split_groups_kernel(
     most = tl.full((MANY,), float("-inf"), tl.float32)
     for at in range(0, groups * PARTS, MANY):
         here = tl.load(tops + row * groups * PARTS + at + i, mask=at + i < groups * PARTS, other=float("-inf"))
-        most = tl.maximum(most, here)
-    seen = tl.max(most, 0)
+        most = larger(most, here, WALK[5])
+    seen = largest_of(most, 0, WALK[5])
     largest = seen
     if SAFE:
         largest = guessed(seen)
@@ -164,7 +174,7 @@ def softmax_split_groups_kernel(
             acc = filled(minus_zero(tl.float32), SHAPE)
             for at in range(begin, end, SHAPE[2]):
                 v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
-                e = tile_exp(v, other, SHAPE)
+                e = tile_exp(v, other, SHAPE, WALK)
                 below, is_top = below_top(v, e, tl.broadcast_to(largest, (1,)), at, end, SHAPE, TAIL != 0)
                 acc += below
             rest = tl.sum(tree_sum(acc, SHAPE[0]), 0)
@@ -196,6 +206,7 @@ def softmax_split_write_kernel(
     LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT tiles of a block of rows; LANES: lanes of the sum over group sums."""
+    DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     program = tl.program_id(0).to(tl.int64)
     begin = program % chunks * (COUNT * SHAPE[2])
@@ -210,12 +221,12 @@ def softmax_split_write_kernel(
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
     terms = row_terms(largest)
-    total = _lanes_of_groups(sums, groups, k, mask, SHAPE, LANES)
+    total = with_bad(_lanes_of_groups(sums, groups, k, mask, SHAPE, LANES), largest)
     if LOG:
-        peak = row_exp(largest, terms[0], terms[1], terms[2])
+        peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
         count = _lanes_of_groups(sums + 3, groups, k, mask, SHAPE, LANES).to(tl.int32)
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, count, largest, lowest, SAFE)
+        factors = log_sum(total, peak, clear_winner(total, peak), rest, count, largest, lowest, SAFE, DTYPE)
     else:
         factors = total, reciprocal_sum(total, lowest, SAFE)
     if TAIL:
