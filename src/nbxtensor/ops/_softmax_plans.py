@@ -11,7 +11,7 @@ from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
-from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
+from nbxtensor.kernel.rows import APART, GROUP, LANES, Rows, power_of_two
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_settings import Setting, tile_of
@@ -127,7 +127,7 @@ def _group_lanes(groups: int) -> int:
 def _whole_rows(case: Case, setting: Setting) -> Plan:
     rows = case.rows
     tile = tile_of(rows)
-    constants: dict[str, Constant] = {"TAIL": rows.tail(tile, case.device.profile)}
+    constants: dict[str, Constant] = {"TAIL": APART if rows.length % tile else 0}
     if setting.form == "looped":
         on_cpu = case.device.profile.warp_size == 1
         constants["GROUPS"] = 1 if rows.groups == 1 else _group_lanes(rows.groups)

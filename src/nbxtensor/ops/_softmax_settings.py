@@ -1,6 +1,6 @@
 """The candidate space of softmax: which kernel, and how it is cut into programs. Every setting gives the same bits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from nbxtensor.base.errors import CompileError
@@ -61,12 +61,14 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
     return words + 24 <= min(profile.registers_per_thread, 2048 // setting.num_warps)
 
 
-def _on_cpu(rows: Rows, log_form: bool) -> list[Setting]:
+def _on_cpu(rows: Rows) -> list[Setting]:
     tile = tile_of(rows)
-    kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
-    looped = rows.length > LANES or (log_form and rows.length % tile != 0)
-    guess = Setting(min(power_of_two(rows.inner), kept), 1, "looped" if looped else "held")
-    return [guess, replace(guess, form="looped")]
+    across = rows.axis == 0
+    kept = min(power_of_two(rows.inner), max(32, 16_384 // tile) if across else max(1, 1024 // tile))
+    held = Setting(kept, 1)
+    looped = Setting(kept, 1, "looped", unroll=1 if across else 2)
+    # Rows stay in the second-level cache together with their exponentials.
+    return [held, looped] if rows.length <= (LANES if across else 8 * LANES) else [looped]
 
 
 def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
@@ -92,7 +94,7 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
     return tried
 
 
-def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
+def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     Raises
@@ -100,7 +102,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
     CompileError
         If the profile allows none.
     """
-    tried = _on_cpu(rows, log_form) if profile.warp_size == 1 else _on_gpu(rows, itemsize)
+    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize)
     found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
     if not found:
         raise CompileError(
