@@ -18,6 +18,9 @@ exponentials.
 
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math import log
+from nbxtensor.kernel.math64_exp import exp64_parts
+from nbxtensor.kernel.math64_log import log1p64, log64
+from nbxtensor.kernel.math64_parts import add_exact, real
 
 LOG2E = 1.4426950216293335
 LN2 = 0.6931471824645996
@@ -29,6 +32,9 @@ ROUND_TO_64 = 805306368.0  # 1.5 * 2^29
 LIFT = 57.0
 FAR = 126.25  # exp(M - 104) rounds to 0, and M is at most 22.2 below or above K ln2
 LARGE = 256.0
+ROUND_TO_64_OF_FP64 = 4.323455642275676e17  # 1.5 * 2^58
+FAR_OF_FP64 = -800.0  # exp(M - 746) rounds to 0
+HUGE_OF_FP64 = 1.44115188075855872e17  # 2^57
 HUGE = 134217728.0  # 2^27: from here on floats are multiples of 16 or more
 ONE = 0x3F800000  # bits of 1.0
 SQRT_HALF = 0x3F3504F3  # bits of sqrt(1/2): a mantissa lies between it and its double
@@ -90,13 +96,27 @@ def largest_of(x, AXIS: tl.constexpr, LEAN: tl.constexpr):
 
 
 @kernel
+def wide(x):
+    """An element in the type that is computed in: fp64 for fp64, else fp32."""
+    if x.dtype != tl.float64:
+        x = x.to(tl.float32)
+    return x
+
+
+@kernel
 def row_terms(largest):
     """What is subtracted from every element, the lowest difference that counts, and the constant that rounds."""
     size = tl.abs(largest)
-    coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
-    shift = tl.where(size < LARGE, 0.0, coarse)
-    k = tl.fma(largest - shift, LOG2E, ROUND_TO_64) - ROUND_TO_64
-    return shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
+    if largest.dtype == tl.float64:
+        coarse = (largest + real(ROUND_TO_64_OF_FP64)) - real(ROUND_TO_64_OF_FP64)
+        shift = tl.where(size < real(HUGE_OF_FP64), coarse, largest)
+        terms = shift, shift, shift
+    else:
+        coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
+        shift = tl.where(size < LARGE, 0.0, coarse)
+        k = tl.fma(largest - shift, LOG2E, ROUND_TO_64) - ROUND_TO_64
+        terms = shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
+    return terms
 
 
 @kernel
@@ -122,35 +142,50 @@ def differ(a, b):
 
 
 @kernel
+def _row_exp64(x, shift):
+    """exp(x - shift) * 2^512 of fp64; what rounding takes from the difference counts too."""
+    d, rest = add_exact(x, -1.0 * shift)
+    far = d < FAR_OF_FP64
+    t, s, low = exp64_parts(tl.where(far, FAR_OF_FP64, d), tl.where(far, 0.0, rest))
+    power = ((t.to(tl.int64, bitcast=True) + (512 + 1023)) << 52).to(tl.float64, bitcast=True)
+    return (s + low) * power
+
+
+@kernel
 def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
     """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row, of which DTYPE are the elements."""
-    d = x - shift
-    if LEAN:
-        d = tl.maximum(d, low)
+    if DTYPE == tl.float64:
+        e = _row_exp64(x, shift)
     else:
-        d = tl.where(d < low, low, d)
-    t = tl.fma(d, LOG2E, rounding)
-    n = t - rounding
-    if DTYPE == tl.bfloat16:
-        p = short_exp(tl.fma(n, -LN2, d))
-    elif DTYPE == tl.float16:
-        p = middle_exp(tl.fma(n, -LN2, d))
-    else:
-        p = small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d)))
-    if LEAN:
-        e = ((t.to(tl.int32, bitcast=True) << 23) + p.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
-    else:
-        power = ((t.to(tl.int32, bitcast=True) << 23) + ONE).to(tl.float32, bitcast=True)
-        e = p * power
+        d = x - shift
+        if LEAN:
+            d = tl.maximum(d, low)
+        else:
+            d = tl.where(d < low, low, d)
+        t = tl.fma(d, LOG2E, rounding)
+        n = t - rounding
+        if DTYPE == tl.bfloat16:
+            p = short_exp(tl.fma(n, -LN2, d))
+        elif DTYPE == tl.float16:
+            p = middle_exp(tl.fma(n, -LN2, d))
+        else:
+            p = small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d)))
+        if LEAN:
+            e = ((t.to(tl.int32, bitcast=True) << 23) + p.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+        else:
+            e = p * ((t.to(tl.int32, bitcast=True) << 23) + ONE).to(tl.float32, bitcast=True)
     return e
 
 
 @kernel
 def quotient(e, total, scale, DTYPE: tl.constexpr):
-    """``e / total`` from ``scale = 1 / total``: all but correctly rounded in fp32."""
-    y = e * scale
-    if DTYPE == tl.float32:
-        y = tl.fma(tl.fma(-1.0 * total, y, e), scale, y)
+    """``e / total`` from ``scale = 1 / total``: all but correctly rounded in fp32, as it is meant in 16 bits."""
+    if DTYPE == tl.float64:
+        y = e / total
+    else:
+        y = e * scale
+        if DTYPE == tl.float32:
+            y = tl.fma(tl.fma(-1.0 * total, y, e), scale, y)
     return y
 
 
@@ -161,12 +196,17 @@ def with_bad(total, largest):
 
 
 @kernel
-def reciprocal_sum(total, lowest, SAFE: tl.constexpr):
-    """What every exponential of the row is multiplied with; `lowest`: the row has nothing above -inf."""
-    scale = tl.div_rn(1.0, total)
-    if SAFE:
-        scale = tl.where(lowest & (total == total), 0.0, scale)
-    return scale
+def divisors(total, lowest, SAFE: tl.constexpr):
+    """What `quotient` takes: the sum of a row and its inverse; `lowest`: the row has nothing above -inf."""
+    if total.dtype == tl.float64:
+        if SAFE:
+            total = tl.where(lowest & (total == total), float("inf"), total)
+        scale = total
+    else:
+        scale = tl.div_rn(1.0, total)
+        if SAFE:
+            scale = tl.where(lowest & (total == total), 0.0, scale)
+    return total, scale
 
 
 @kernel
@@ -179,36 +219,41 @@ def _two_sum(a, b):
 
 @kernel
 def clear_winner(total, peak):
-    """Whether the largest elements, of exponential `peak`, may outweigh all others: log_sum then needs their sum."""
-    return total < 2.0 * peak
+    """Whether one element, of exponential `peak`, outweighs all others: `log_sum` then needs their sum."""
+    return total < peak + peak
 
 
 @kernel
-def log_sum(
-    total, peak, near, rest, count, largest, lowest,
-    SAFE: tl.constexpr, DTYPE: tl.constexpr,
-):  # fmt: skip
-    """``M + log(sum of exp(x - M))`` as a sum of two floats; (16 bits) the two terms.
-
-    `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums those below
-    the largest element, of which there are `count`, and the logarithm of ``count + rest / peak`` keeps its low digits.
-    """
-    ones = count.to(tl.float32)
+def _log_sum32(total, peak, near, rest):
+    """``log(sum of exp(x - M))`` in fp32: a part that is exact, and the rest."""
     others = tl.div_rn(rest, peak)
-    sums = ones + others
-    small = tl.where(near, tl.div_rn(others - (sums - ones), sums), total - total)  # NaN stays
+    sums = 1.0 + others
+    small = tl.where(near, tl.div_rn(others - (sums - 1.0), sums), total - total)  # NaN stays
     sums = tl.where(near, sums, tl.div_rn(total, peak))
     bits = sums.to(tl.int32, bitcast=True) - SQRT_HALF
     k = bits >> 23
     mantissa = (sums.to(tl.int32, bitcast=True) - (k << 23)).to(tl.float32, bitcast=True)
     k = k.to(tl.float32)
-    rounded = tl.fma(k, LN2_LOW, log(mantissa) + small)
-    if DTYPE == tl.float32:
-        high, low = _two_sum(largest, k * LN2_HIGH)
-        high, lower = _two_sum(high, rounded)
-        low = low + lower
+    return k * LN2_HIGH, tl.fma(k, LN2_LOW, log(mantissa) + small)
+
+
+@kernel
+def log_sum(total, peak, near, rest, largest, lowest, SAFE: tl.constexpr, DTYPE: tl.constexpr):
+    """``M + log(sum of exp(x - M))`` as what `minus_log_sum` takes.
+
+    `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums the others,
+    and the logarithm of ``1 + rest / peak`` keeps its low digits.
+    """
+    if DTYPE == tl.float64:
+        high, low = largest, tl.where(near, log1p64(rest / peak), log64(total / peak))
     else:
-        high, low = largest, tl.fma(k, LN2_HIGH, rounded)
+        exact, rounded = _log_sum32(total, peak, near, rest)
+        if DTYPE == tl.float32:
+            high, low = _two_sum(largest, exact)
+            high, lower = _two_sum(high, rounded)
+            low = low + lower
+        else:
+            high, low = largest, exact + rounded
     if SAFE:
         empty = lowest & (total == total)
         high = tl.where(empty, 0.0, high)

@@ -9,14 +9,15 @@ from nbxtensor.kernel.reduce import minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
     any_row,
     clear_winner,
+    divisors,
     larger,
     largest_of,
     log_sum,
     minus_log_sum,
     quotient,
-    reciprocal_sum,
     row_exp,
     row_terms,
+    wide,
     with_bad,
 )
 from nbxtensor.kernel.rows import in_row, load_tile, offset_of, per_row, store_tile
@@ -104,31 +105,29 @@ def store_part(out, y, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.const
 def tile_exp(v, terms, SHAPE: tl.constexpr, WALK: tl.constexpr):
     """Exponentials of a tile of elements as they were loaded."""
     shift, low, rounding = per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE)
-    return row_exp(v.to(tl.float32), shift, low, rounding, v.dtype, WALK[5])
+    return row_exp(wide(v), shift, low, rounding, v.dtype, WALK[5])
 
 
 @kernel
 def counted(e, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
     """What a tile adds to the lanes of the sum."""
     if TAIL:
-        e = tl.where(valid_part(at, end, SHAPE), e, minus_zero(tl.float32))
+        e = tl.where(valid_part(at, end, SHAPE), e, minus_zero(e.dtype))
     return e
 
 
 @kernel
 def below_top(v, e, largest, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
-    """Exponentials of what is below the largest element, for the sum, and which elements are the largest."""
-    is_top = v.to(tl.float32) == per_row(largest, SHAPE)
-    if TAIL:
-        is_top = is_top & valid_part(at, end, SHAPE)
-    return tl.where(is_top, minus_zero(tl.float32), counted(e, at, end, SHAPE, TAIL)), is_top.to(tl.int32)
+    """What a tile adds to the lanes of the sum over all that is below the largest element."""
+    is_top = wide(v) == per_row(largest, SHAPE)
+    return tl.where(is_top, minus_zero(e.dtype), counted(e, at, end, SHAPE, TAIL))
 
 
 @kernel
 def result(v, e, factors, DTYPE: tl.constexpr, SHAPE: tl.constexpr, LOG: tl.constexpr):
     """A tile of the result: ``e / total`` of factors (total, 1 / total), or (LOG) ``v - (high + low)``."""
     if LOG:
-        y = minus_log_sum(v.to(tl.float32), per_row(factors[0], SHAPE), per_row(factors[1], SHAPE), DTYPE)
+        y = minus_log_sum(wide(v), per_row(factors[0], SHAPE), per_row(factors[1], SHAPE), DTYPE)
     else:
         y = quotient(e, per_row(factors[0], SHAPE), per_row(factors[1], SHAPE), DTYPE)
     return y
@@ -157,9 +156,9 @@ def softmax_forward_kernel(
     for j in tl.static_range(TILES):
         v = load_part(x, j * TILE, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and j == TILES - 1)
         if j == 0:
-            top = v.to(tl.float32)
+            top = wide(v)
         else:
-            top = larger(top, v.to(tl.float32), WALK[5])
+            top = larger(top, wide(v), WALK[5])
         values += (v,)
     largest = largest_of(top, SHAPE[0], WALK[5])
     lowest = largest == float("-inf")
@@ -181,22 +180,18 @@ def softmax_forward_kernel(
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
-        count = near.to(tl.int32)
         if any_row(near) > 0:
             for j in tl.static_range(TILES):
                 e = tile_exp(values[j], terms, SHAPE, WALK)
-                part, is_top = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
+                part = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
                 if j == 0:
                     others = part
-                    tops = is_top
                 else:
                     others += part
-                    tops += is_top
             rest = tree_sum(others, SHAPE[0])
-            count = tl.sum(tops, SHAPE[0])
-        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
     else:
-        factors = total, reciprocal_sum(total, lowest, SAFE)
+        factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(TILES):
         if LOG:
             y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)

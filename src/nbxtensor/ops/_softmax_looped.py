@@ -10,13 +10,14 @@ from nbxtensor.kernel.row_exp import (
     any_row,
     clear_winner,
     differ,
+    divisors,
     guessed,
     larger,
     largest_of,
     log_sum,
-    reciprocal_sum,
     row_exp,
     row_terms,
+    wide,
     with_bad,
 )
 from nbxtensor.kernel.rows import APART, MASKED, filled, per_row
@@ -45,7 +46,7 @@ def _several(
     for j in tl.static_range(COUNT):
         e = tile_exp(values[j], terms, SHAPE, WALK)
         acc += counted(e, at + j * SHAPE[2], end, SHAPE, TAIL)
-        top = larger(top, values[j].to(tl.float32), WALK[5])
+        top = larger(top, wide(values[j]), WALK[5])
         if STASH:
             store_part(out, e, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
     return acc, top
@@ -58,7 +59,7 @@ def group_sum(
 ):  # fmt: skip
     """Canonical sum of a group's exponentials, and the largest elements so far; STASH: `out` keeps the exponentials."""
     TILE: tl.constexpr = SHAPE[2]
-    acc = filled(minus_zero(tl.float32), SHAPE)
+    acc = filled(minus_zero(terms[0].dtype), SHAPE)
     if TAIL == MASKED:
         for at in range(begin, end, TILE):
             acc, top = _several(
@@ -92,11 +93,11 @@ def _row_sum(
 ):  # fmt: skip
     """Canonical sum of the exponentials of whole rows, and their largest elements; GROUPS: lanes of group sums."""
     GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
-    top = filled(tl.full((), float("-inf"), tl.float32), SHAPE)
+    top = filled(tl.full((), float("-inf"), terms[0].dtype), SHAPE)
     if GROUPS == 1:
         total, top = group_sum(x, out, 0, n, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL)
     else:
-        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
+        lanes = filled(minus_zero(terms[0].dtype), GROUP_SHAPE)
         for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
             begin = g * GROUP_SIZE
             end = tl.minimum(begin + GROUP_SIZE, n)
@@ -109,19 +110,17 @@ def _row_sum(
 
 
 @kernel
-def _group_rest(
-    x, begin, end, tops, rows, x_walk, terms, largest, SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr
+def group_rest(
+    x, begin, end, rows, x_walk, terms, largest, SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr
 ):
-    """Canonical sum of a group's exponentials below the largest element; `tops` counts the others."""
+    """Canonical sum of a group's exponentials below the largest element."""
     X_FLAGS: tl.constexpr = WALK[0]
     TILE: tl.constexpr = SHAPE[2]
-    acc = filled(minus_zero(tl.float32), SHAPE)
+    acc = filled(minus_zero(terms[0].dtype), SHAPE)
     for at in range(begin, end, TILE):
         v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
-        part, is_top = below_top(v, tile_exp(v, terms, SHAPE, WALK), largest, at, end, SHAPE, TAIL != 0)
-        acc += part
-        tops += is_top
-    return tree_sum(acc, SHAPE[0]), tops
+        acc += below_top(v, tile_exp(v, terms, SHAPE, WALK), largest, at, end, SHAPE, TAIL != 0)
+    return tree_sum(acc, SHAPE[0])
 
 
 @kernel
@@ -129,20 +128,19 @@ def _row_rest(
     x, n, rows, x_walk, terms, largest,
     SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """Canonical sum of the exponentials below the largest element of whole rows, and how many elements are that."""
+    """Canonical sum of the exponentials below the largest element of whole rows."""
     GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
-    tops = filled(tl.zeros((), tl.int32), SHAPE)
     if GROUPS == 1:
-        rest, tops = _group_rest(x, 0, n, tops, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
+        rest = group_rest(x, 0, n, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
     else:
-        lanes = filled(minus_zero(tl.float32), GROUP_SHAPE)
+        lanes = filled(minus_zero(terms[0].dtype), GROUP_SHAPE)
         for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
             begin = g * GROUP_SIZE
             end = tl.minimum(begin + GROUP_SIZE, n)
-            part, tops = _group_rest(x, begin, end, tops, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
+            part = group_rest(x, begin, end, rows, x_walk, terms, largest, SHAPE, WALK, TAIL)
             lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
         rest = tree_sum(lanes, SHAPE[0])
-    return rest, tl.sum(tops, SHAPE[0])
+    return rest
 
 
 @kernel
@@ -187,7 +185,7 @@ def softmax_forward_looped_kernel(
         reduced, x_reduced, out_reduced, SHAPE, WALK,
     )  # fmt: skip
     first = load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1)
-    terms = row_terms(guessed(largest_of(first.to(tl.float32), SHAPE[0], WALK[5])))
+    terms = row_terms(guessed(largest_of(wide(first), SHAPE[0], WALK[5])))
     total, largest = _row_sum(
         x, out, n, rows, x_walk, out_walk, terms, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL
     )
@@ -202,12 +200,11 @@ def softmax_forward_looped_kernel(
         peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
-        count = near.to(tl.int32)
         if any_row(near) > 0:
-            rest, count = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
-        factors = log_sum(total, peak, near, rest, count, largest, lowest, SAFE, DTYPE)
+            rest = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
+        factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
     else:
-        factors = total, reciprocal_sum(total, lowest, SAFE)
+        factors = divisors(total, lowest, SAFE)
     many = n // (UNROLL * TILE) * (UNROLL * TILE)
     whole = n // TILE * TILE
     for at in range(0, many, UNROLL * TILE):

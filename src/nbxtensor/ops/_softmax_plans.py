@@ -16,6 +16,7 @@ from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_settings import Setting, tile_of
 from nbxtensor.ops._softmax_split import (
+    HANDED_ON,
     softmax_split_groups_kernel,
     softmax_split_lanes_kernel,
     softmax_split_write_kernel,
@@ -23,7 +24,6 @@ from nbxtensor.ops._softmax_split import (
 
 VECTOR = 16
 TOPS = 1024  # largest elements that a program of the second launch loads at a time
-HANDED_ON = 4  # numbers that the second launch leaves for each group
 
 
 class Runs(Protocol):
@@ -47,6 +47,10 @@ class Case:
     @property
     def log(self) -> bool:
         return self.name == "log_softmax"
+
+    @property
+    def accumulator(self) -> DType:
+        return dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
 
     def dense(self, operand: int) -> bool:
         """Whether neighbouring rows of an operand are neighbours in memory."""
@@ -164,19 +168,17 @@ class Split:
         self._allocate = case.device.allocate
         most = sizes[0] * rows.programs * rows.groups
         parts = LANES // setting.width
-        words = [most * parts, most * LANES // 4, most * LANES // 4 * case.log, most * parts * case.log]
         self._starts = [0]
-        for size in words:
-            self._starts.append(self._starts[-1] + -(-size // 64) * 256)
-        self._bytes = self._starts[-1] + most * HANDED_ON * 4
+        for words in (most * parts, most * LANES // 4, most * LANES // 4 * case.log, most * HANDED_ON):
+            self._starts.append(self._starts[-1] + -(-words * case.accumulator.itemsize // 256) * 256)
 
     @staticmethod
     def _three(case: Case, setting: Setting) -> tuple[Plan, Plan, Plan]:
         rows, kept = case.rows, setting.kept
         blocks = rows.programs * -(-rows.inner // kept)
         parts = LANES // setting.width
-        left = Pointer(dtypes.float32)
-        handed: dict[str, Argument] = {n: left for n in ("tops", "nodes", "rests", "counts", "sums")}
+        left = Pointer(case.accumulator)
+        handed: dict[str, Argument] = {n: left for n in ("tops", "nodes", "rests", "sums")}
         chunks = -(-rows.length // (setting.unroll * LANES))
         lanes = case.plan(
             softmax_split_lanes_kernel,
@@ -206,11 +208,11 @@ class Split:
 
     def run(self, x: int, out: int) -> None:
         """Launch everything."""
-        scratch = self._allocate(self._bytes)
-        tops, nodes, rests, counts, sums = (scratch.ptr + start for start in self._starts)
+        scratch = self._allocate(self._starts[-1])
+        tops, nodes, rests, sums, _ = (scratch.ptr + start for start in self._starts)
         for (lanes, groups, write), (x_offset, out_offset) in zip(self.plans, self._offsets, strict=True):
-            lanes.run(x + x_offset, tops, nodes, rests, counts)
-            groups.run(x + x_offset, tops, nodes, rests, counts, sums)
+            lanes.run(x + x_offset, tops, nodes, rests)
+            groups.run(x + x_offset, tops, nodes, rests, sums)
             write.run(x + x_offset, sums, out + out_offset)
 
 

@@ -9,21 +9,24 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.reduce import add, minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
     clear_winner,
+    divisors,
     guessed,
     larger,
     largest_of,
     log_sum,
-    reciprocal_sum,
     row_exp,
     row_terms,
+    wide,
     with_bad,
 )
 from nbxtensor.kernel.rows import APART, filled, offset_of
 from nbxtensor.ops._softmax_kernels import below_top, blocks_of, counted, load_part, tile_exp
-from nbxtensor.ops._softmax_looped import group_sum, write_several
+from nbxtensor.ops._softmax_looped import group_rest, group_sum, write_several
 
-# What the launches hand on, for row r and group g, in float32: `tops` the largest element that each block of lanes saw,
-# `nodes` the lanes added in fours; then `sums`, and (LOG) the same without the largest element and how often it occurs.
+# What the launches hand on for each row and group: `tops`, the largest element that each block of lanes saw; `nodes`,
+# the lanes added in fours, and (LOG) `rests`, the same without the largest element; then in `sums` the sum of the group,
+# the largest element of the row, and (LOG) the sum without it.
+HANDED_ON = 3
 
 
 @kernel
@@ -62,7 +65,7 @@ def _numbers(program, inner, blocks, SHAPE: tl.constexpr, WALK: tl.constexpr):
 
 @kernel
 def softmax_split_lanes_kernel(
-    x, tops, nodes, rests, counts, n, inner, blocks, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    x, tops, nodes, rests, n, inner, blocks, groups, x_inner, outer, x_outer, reduced, x_reduced,
     SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
     LOG: tl.constexpr,
 ):  # fmt: skip
@@ -87,9 +90,9 @@ def softmax_split_lanes_kernel(
     for j in tl.static_range(STEPS):
         v = load_part(x, begin + j * LANES, end, rows, x_walk, SHAPE, X_FLAGS, TAIL)
         if j == 0:
-            top = v.to(tl.float32)
+            top = wide(v)
         else:
-            top = larger(top, v.to(tl.float32), WALK[5])
+            top = larger(top, wide(v), WALK[5])
         values += (v,)
     largest = largest_of(top, SHAPE[0], WALK[5])
     terms = row_terms(guessed(largest))
@@ -101,13 +104,11 @@ def softmax_split_lanes_kernel(
         else:
             acc += counted(e, at, end, SHAPE, TAIL)
         if LOG:
-            below, is_top = below_top(values[j], e, largest, at, end, SHAPE, TAIL)
+            below = below_top(values[j], e, largest, at, end, SHAPE, TAIL)
             if j == 0:
                 rest = below
-                count = is_top
             else:
                 rest += below
-                count += is_top
     k, mask = _numbers(program, inner, blocks, SHAPE, WALK)
     place = (k * groups + group) * PARTS + part
     tl.store(tops + place, largest, mask=mask)
@@ -116,12 +117,11 @@ def softmax_split_lanes_kernel(
     tl.store(nodes + pointers, _fours(acc, SHAPE[0]), mask=mask[:, None])
     if LOG:
         tl.store(rests + pointers, _fours(rest, SHAPE[0]), mask=mask[:, None])
-        tl.store(counts + place, tl.sum(count, SHAPE[0]), mask=mask)
 
 
 @kernel
 def softmax_split_groups_kernel(
-    x, tops, nodes, rests, counts, sums, n, inner, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    x, tops, nodes, rests, sums, n, inner, groups, x_inner, outer, x_outer, reduced, x_reduced,
     SHAPE: tl.constexpr, WALK: tl.constexpr, PARTS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
     MANY: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
@@ -133,7 +133,7 @@ def softmax_split_groups_kernel(
     group = program % groups
     row = program // groups
     i = tl.arange(0, MANY)
-    most = tl.full((MANY,), float("-inf"), tl.float32)
+    most = tl.full((MANY,), float("-inf"), tops.dtype.element_ty)
     for at in range(0, groups * PARTS, MANY):
         here = tl.load(tops + row * groups * PARTS + at + i, mask=at + i < groups * PARTS, other=float("-inf"))
         most = larger(most, here, WALK[5])
@@ -150,8 +150,6 @@ def softmax_split_groups_kernel(
     total = _halved(tl.load(nodes + program * NODES + along))
     if LOG:
         # Where a block of lanes never saw the largest element, all that it summed is below it.
-        mine = own == largest
-        count = tl.sum(tl.where(mine, tl.load(counts + program * PARTS + each), 0), 0)
         top = tl.load(tops + program * PARTS + along // (NODES // PARTS))
         all_of = tl.load(nodes + program * NODES + along)
         rest = _halved(tl.where(top == largest, tl.load(rests + program * NODES + along), all_of))
@@ -167,34 +165,29 @@ def softmax_split_groups_kernel(
         )  # fmt: skip
         begin = group * GROUP_SIZE
         end = tl.minimum(begin + GROUP_SIZE, n)
-        start = filled(tl.full((), float("-inf"), tl.float32), SHAPE)
+        start = filled(tl.full((), float("-inf"), total.dtype), SHAPE)
         again, start = group_sum(x, x, begin, end, start, rows, x_walk, x_walk, other, SHAPE, WALK, TAIL, False, 1)
         total = tl.sum(again, 0)
         if LOG:
-            acc = filled(minus_zero(tl.float32), SHAPE)
-            for at in range(begin, end, SHAPE[2]):
-                v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
-                e = tile_exp(v, other, SHAPE, WALK)
-                below, is_top = below_top(v, e, tl.broadcast_to(largest, (1,)), at, end, SHAPE, TAIL != 0)
-                acc += below
-            rest = tl.sum(tree_sum(acc, SHAPE[0]), 0)
-    sums += program * 4
+            below = group_rest(x, begin, end, rows, x_walk, other, tl.broadcast_to(largest, (1,)), SHAPE, WALK, TAIL)
+            rest = tl.sum(below, 0)
+    sums += program * HANDED_ON
     tl.store(sums, total)
     tl.store(sums + 1, seen)
     if LOG:
         tl.store(sums + 2, rest)
-        tl.store(sums + 3, count.to(tl.float32))
 
 
 @kernel
 def _lanes_of_groups(sums, groups, k, mask, SHAPE: tl.constexpr, LANES: tl.constexpr):
     """Group sums of each row, in the lanes of their canonical sum; the tile lies (row, lane)."""
     g = tl.arange(0, LANES)
-    acc = tl.broadcast_to(minus_zero(tl.float32), (SHAPE[1], LANES))
+    zero = minus_zero(sums.dtype.element_ty)
+    acc = tl.broadcast_to(zero, (SHAPE[1], LANES))
     for at in range(0, groups, LANES):
         valid = mask[:, None] & (at + g < groups)[None, :]
-        part = tl.load(sums + (k[:, None] * groups + (at + g)[None, :]) * 4, mask=valid, other=0.0)
-        acc += tl.where(valid, part, minus_zero(tl.float32))
+        part = tl.load(sums + (k[:, None] * groups + (at + g)[None, :]) * HANDED_ON, mask=valid, other=0.0)
+        acc += tl.where(valid, part, zero)
     return tree_sum(acc, 1)
 
 
@@ -216,7 +209,7 @@ def softmax_split_write_kernel(
         SHAPE, WALK,
     )  # fmt: skip
     k, mask = _numbers(block, inner, blocks, SHAPE, WALK)
-    largest = tl.load(sums + k * groups * 4 + 1, mask=mask, other=0.0)
+    largest = tl.load(sums + k * groups * HANDED_ON + 1, mask=mask, other=0.0)
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
@@ -225,10 +218,9 @@ def softmax_split_write_kernel(
     if LOG:
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
-        count = _lanes_of_groups(sums + 3, groups, k, mask, SHAPE, LANES).to(tl.int32)
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, count, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, SAFE, DTYPE)
     else:
-        factors = total, reciprocal_sum(total, lowest, SAFE)
+        factors = divisors(total, lowest, SAFE)
     if TAIL:
         if begin + COUNT * SHAPE[2] <= n:
             write_several(x, out, begin, n, rows, x_walk, out_walk, terms, factors, SHAPE, WALK, False, LOG, False, COUNT)

@@ -72,8 +72,9 @@ def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting
             result = new(x.shape, x.dtype, x.device)
             known.run(x.ptr, result.ptr)
             return result
-    if check_tensor(f"nn.{name}", x).dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
-        raise DTypeError(f"nbx.nn.{name}", "unsupported dtype", got=x.dtype, allowed="float16, bfloat16, float32")
+    if not check_tensor(f"nn.{name}", x).dtype.is_float or x.dtype.itemsize == 1:
+        allowed = "float16, bfloat16, float32, float64"
+        raise DTypeError(f"nbx.nn.{name}", "unsupported dtype", got=x.dtype, allowed=allowed)
     position = 0 if x.ndim == 0 and axis in (0, -1) else normalize_axis(axis, x.ndim, f"nbx.nn.{name}")
     if out is None:
         result = new(x.shape, x.dtype, x.device)
