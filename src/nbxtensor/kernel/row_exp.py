@@ -3,9 +3,9 @@
 Write ``x = shift + k ln2 + r`` with k an integer; then ``exp(x - M) = p(r) * 2^(k - K) * c``, where c is one factor for
 the whole row: a softmax cancels it. `shift` and K are coarse functions of M alone: shift is 0 where |M| is below 256
 (then k and r lose nothing), else M rounded to a multiple of 32, which leaves ``x - shift`` exact for every element that
-counts; K is k of M rounded to a multiple of 64. A kernel that sums while it looks for M takes both from a part of the
-row; they are wrong only where M lies in another range of 64 powers of two, and then it sums once more. The bits are
-those of a kernel that knew M from the start.
+counts; K is k of M rounded to the nearest of ..., -44, 20, 84, ... (so that M from -8 to 36 shares one). A kernel that
+sums while it looks for M takes both from a part of the row; they are wrong only where M lies in another range of 64
+powers of two, and then it sums once more. The bits are those of a kernel that knew M from the start.
 
 The powers are kept larger by 2^57: whatever M is within its range, neither an element that counts nor the sum of a row
 leaves the normal numbers before the last multiplication, which rounds once. Rows of 16-bit elements take a shorter
@@ -30,6 +30,7 @@ ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, which then lie
 ROUND_TO_32 = 402653184.0  # 1.5 * 2^28
 ROUND_TO_64 = 805306368.0  # 1.5 * 2^29
 LIFT = 57.0
+MIDDLE = 20.0
 FAR = 126.25  # exp(M - 104) rounds to 0, and M is at most 22.2 below or above K ln2
 LARGE = 256.0
 ROUND_TO_64_OF_FP64 = 4.323455642275676e17  # 1.5 * 2^58
@@ -114,7 +115,7 @@ def row_terms(largest):
     else:
         coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
         shift = tl.where(size < LARGE, 0.0, coarse)
-        k = tl.fma(largest - shift, LOG2E, ROUND_TO_64) - ROUND_TO_64
+        k = ((tl.fma(largest - shift, LOG2E, -MIDDLE) + ROUND_TO_64) - ROUND_TO_64) + MIDDLE
         terms = shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
     return terms
 
@@ -154,7 +155,7 @@ def _row_exp64(x, shift):
 @kernel
 def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
     """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row, of which DTYPE are the elements."""
-    if DTYPE == tl.float64:
+    if tl.float64 == DTYPE:
         e = _row_exp64(x, shift)
     else:
         d = x - shift
@@ -164,9 +165,9 @@ def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
             d = tl.where(d < low, low, d)
         t = tl.fma(d, LOG2E, rounding)
         n = t - rounding
-        if DTYPE == tl.bfloat16:
+        if tl.bfloat16 == DTYPE:
             p = short_exp(tl.fma(n, -LN2, d))
-        elif DTYPE == tl.float16:
+        elif tl.float16 == DTYPE:
             p = middle_exp(tl.fma(n, -LN2, d))
         else:
             p = small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d)))
@@ -180,11 +181,11 @@ def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
 @kernel
 def quotient(e, total, scale, DTYPE: tl.constexpr):
     """``e / total`` from ``scale = 1 / total``: all but correctly rounded in fp32, as it is meant in 16 bits."""
-    if DTYPE == tl.float64:
+    if tl.float64 == DTYPE:
         y = e / total
     else:
         y = e * scale
-        if DTYPE == tl.float32:
+        if tl.float32 == DTYPE:
             y = tl.fma(tl.fma(-1.0 * total, y, e), scale, y)
     return y
 
@@ -244,11 +245,11 @@ def log_sum(total, peak, near, rest, largest, lowest, SAFE: tl.constexpr, DTYPE:
     `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums the others,
     and the logarithm of ``1 + rest / peak`` keeps its low digits.
     """
-    if DTYPE == tl.float64:
+    if tl.float64 == DTYPE:
         high, low = largest, tl.where(near, log1p64(rest / peak), log64(total / peak))
     else:
         exact, rounded = _log_sum32(total, peak, near, rest)
-        if DTYPE == tl.float32:
+        if tl.float32 == DTYPE:
             high, low = _two_sum(largest, exact)
             high, lower = _two_sum(high, rounded)
             low = low + lower
@@ -265,7 +266,7 @@ def log_sum(total, peak, near, rest, largest, lowest, SAFE: tl.constexpr, DTYPE:
 def minus_log_sum(x, high, low, DTYPE: tl.constexpr):
     """``x - (high + low)``; in fp32 rounded once where the result is finite."""
     t = x - high
-    if DTYPE == tl.float32:
+    if tl.float32 == DTYPE:
         part = t - x
         error = (x - (t - part)) - (high + part)
         y = tl.where(t == float("-inf"), t, t + (error - low))

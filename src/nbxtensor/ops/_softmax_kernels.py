@@ -5,6 +5,7 @@ bits.
 """
 
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.reduce import minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
     any_row,
@@ -20,7 +21,7 @@ from nbxtensor.kernel.row_exp import (
     wide,
     with_bad,
 )
-from nbxtensor.kernel.rows import in_row, load_tile, offset_of, per_row, store_tile
+from nbxtensor.kernel.rows import in_row, in_tile, load_tile, offset_of, per_row, pointers_of
 
 # In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW, LEAN)``: the flags of `nbxtensor.kernel.rows`;
 # a power of two that divides row lengths and steps between rows, which are handed over divided by it; whether there is
@@ -91,14 +92,24 @@ def load_part(x, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, 
 
 
 @kernel
-def store_part(out, y, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr):
-    """Store a tile where `load_part` would load it."""
-    if not FLAGS[0]:
-        store_tile(out, y, at, end, rows, walk, SHAPE, FLAGS, TAIL)
-    elif TAIL:
-        store_tile(out + at, y, 0, (end - at).to(tl.int32), rows, walk, SHAPE, FLAGS, True)
+def store_part(
+    out, y, at, end, rows, walk,
+    SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr, STREAM: tl.constexpr,
+):  # fmt: skip
+    """Store a tile where `load_part` would load it; STREAM: it is to leave the caches first."""
+    CACHE: tl.constexpr = ".cs" if STREAM else ""
+    y = cast(y, out.dtype.element_ty)
+    if FLAGS[0]:
+        pointers = pointers_of(out + at, 0, rows, walk, SHAPE, FLAGS)
     else:
-        store_tile(out + at, y, 0, 0, rows, walk, SHAPE, FLAGS, False)
+        pointers = pointers_of(out, at, rows, walk, SHAPE, FLAGS)
+    if SHAPE[3]:
+        mask = in_tile(0, (end - at).to(tl.int32) if TAIL else 0, rows, SHAPE, TAIL)
+        tl.store(pointers, y, mask=mask, cache_modifier=CACHE)
+    elif TAIL:
+        tl.store(pointers, y, mask=valid_part(at, end, SHAPE), cache_modifier=CACHE)
+    else:
+        tl.store(pointers, y, cache_modifier=CACHE)
 
 
 @kernel
@@ -117,10 +128,9 @@ def counted(e, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
 
 
 @kernel
-def below_top(v, e, largest, at, end, SHAPE: tl.constexpr, TAIL: tl.constexpr):
+def below_top(v, part, largest, SHAPE: tl.constexpr):
     """What a tile adds to the lanes of the sum over all that is below the largest element."""
-    is_top = wide(v) == per_row(largest, SHAPE)
-    return tl.where(is_top, minus_zero(e.dtype), counted(e, at, end, SHAPE, TAIL))
+    return tl.where(wide(v) == per_row(largest, SHAPE), minus_zero(part.dtype), part)
 
 
 @kernel
@@ -136,13 +146,10 @@ def result(v, e, factors, DTYPE: tl.constexpr, SHAPE: tl.constexpr, LOG: tl.cons
 @kernel
 def softmax_forward_kernel(
     x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
-    SHAPE: tl.constexpr, WALK: tl.constexpr, TILES: tl.constexpr, TAIL: tl.constexpr, AGAIN: tl.constexpr,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, TILES: tl.constexpr, TAIL: tl.constexpr,
     LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
-    """A block of whole rows in registers, as TILES tiles along the row; TAIL: the last one is not full.
-
-    AGAIN: exponentials are computed twice instead of kept.
-    """
+    """A block of whole rows in registers, as TILES tiles along the row; TAIL: the last one is not full."""
     X_FLAGS: tl.constexpr = WALK[0]
     OUT_FLAGS: tl.constexpr = WALK[1]
     TILE: tl.constexpr = SHAPE[2]
@@ -173,21 +180,35 @@ def softmax_forward_kernel(
             acc = part
         else:
             acc += part
-        if not (LOG or AGAIN):
+        if LOG and SHAPE[1] > 1:
+            below = below_top(values[j], part, largest, SHAPE)
+            if j == 0:
+                others = below
+            else:
+                others += below
+        if not LOG:
             powers += (e,)
     total = with_bad(tree_sum(acc, SHAPE[0]), largest)
     if LOG:
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
-        if any_row(near) > 0:
+        if SHAPE[1] > 1:
+            rest = tree_sum(others, SHAPE[0])
+        elif any_row(near) > 0:
+            # As if the terms were others: the exponentials are computed again, not kept for this from above.
+            again = terms[0] + (n >> 62).to(total.dtype), terms[1], terms[2]
             for j in tl.static_range(TILES):
-                e = tile_exp(values[j], terms, SHAPE, WALK)
-                part = below_top(values[j], e, largest, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
-                if j == 0:
-                    others = part
+                if TILES == 1:
+                    part = acc
                 else:
-                    others += part
+                    e = tile_exp(values[j], again, SHAPE, WALK)
+                    part = counted(e, j * TILE, n, SHAPE, TAIL and j == TILES - 1)
+                below = below_top(values[j], part, largest, SHAPE)
+                if j == 0:
+                    others = below
+                else:
+                    others += below
             rest = tree_sum(others, SHAPE[0])
         factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
     else:
@@ -195,8 +216,6 @@ def softmax_forward_kernel(
     for j in tl.static_range(TILES):
         if LOG:
             y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
-        elif AGAIN:
-            y = result(0.0, tile_exp(values[j], terms, SHAPE, WALK), factors, DTYPE, SHAPE, False)
         else:
             y = result(0.0, powers[j], factors, DTYPE, SHAPE, False)
-        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1)
+        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1, False)

@@ -20,7 +20,7 @@ from nbxtensor.kernel.row_exp import (
     wide,
     with_bad,
 )
-from nbxtensor.kernel.rows import APART, MASKED, filled, per_row
+from nbxtensor.kernel.rows import filled
 from nbxtensor.ops._softmax_kernels import (
     below_top,
     blocks_of,
@@ -48,61 +48,69 @@ def _several(
         acc += counted(e, at + j * SHAPE[2], end, SHAPE, TAIL)
         top = larger(top, wide(values[j]), WALK[5])
         if STASH:
-            store_part(out, e, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
+            store_part(out, e, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL, False)
     return acc, top
 
 
 @kernel
 def group_sum(
-    x, out, begin, end, top, rows, x_walk, out_walk, terms,
+    x, out, begin, end, acc, top, rows, x_walk, out_walk, terms,
     SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr, STASH: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Canonical sum of a group's exponentials, and the largest elements so far; STASH: `out` keeps the exponentials."""
+    """Canonical sum of a group's exponentials, and the largest elements so far; STASH: `out` keeps the exponentials.
+
+    `acc` are the lanes before `begin`.
+    """
     TILE: tl.constexpr = SHAPE[2]
-    acc = filled(minus_zero(terms[0].dtype), SHAPE)
-    if TAIL == MASKED:
-        for at in range(begin, end, TILE):
+    size = end - begin
+    many = begin + size // (UNROLL * TILE) * (UNROLL * TILE)
+    whole = begin + size // TILE * TILE
+    for at in range(begin, many, UNROLL * TILE):
+        acc, top = _several(
+            x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, UNROLL
+        )
+    if UNROLL > 1:
+        for at in range(many, whole, TILE):
             acc, top = _several(
-                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1
+                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, 1
             )
-    else:
-        size = end - begin
-        many = begin + size // (UNROLL * TILE) * (UNROLL * TILE)
-        whole = begin + size // TILE * TILE
-        for at in range(begin, many, UNROLL * TILE):
-            acc, top = _several(
-                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, UNROLL
-            )
-        if UNROLL > 1:
-            for at in range(many, whole, TILE):
-                acc, top = _several(
-                    x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, 1
-                )
-        if TAIL == APART:
-            acc, top = _several(
-                x, out, whole, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1
-            )
+    if TAIL:
+        acc, top = _several(x, out, whole, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1)
     return tree_sum(acc, SHAPE[0]), top
 
 
 @kernel
-def _row_sum(
-    x, out, n, rows, x_walk, out_walk, terms,
+def row_sum(
+    x, out, n, values, rows, x_walk, out_walk, terms,
     SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
-    STASH: tl.constexpr, UNROLL: tl.constexpr,
+    STASH: tl.constexpr, UNROLL: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
-    """Canonical sum of the exponentials of whole rows, and their largest elements; GROUPS: lanes of group sums."""
+    """Canonical sum of the exponentials of whole rows, and their largest elements; GROUPS: lanes of group sums.
+
+    `values` are the first HELD tiles.
+    """
     GROUP_SHAPE: tl.constexpr = (SHAPE[0], SHAPE[1], GROUPS, 0)
     top = filled(tl.full((), float("-inf"), terms[0].dtype), SHAPE)
+    acc = filled(minus_zero(terms[0].dtype), SHAPE)
+    for j in tl.static_range(HELD):
+        acc += tile_exp(values[j], terms, SHAPE, WALK)
+        top = larger(top, wide(values[j]), WALK[5])
+    first = HELD * SHAPE[2]
     if GROUPS == 1:
-        total, top = group_sum(x, out, 0, n, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL)
+        total, top = group_sum(
+            x, out, first, n, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL
+        )
     else:
         lanes = filled(minus_zero(terms[0].dtype), GROUP_SHAPE)
         for g in range((n + GROUP_SIZE - 1) // GROUP_SIZE):
             begin = g * GROUP_SIZE
             end = tl.minimum(begin + GROUP_SIZE, n)
+            start = filled(minus_zero(terms[0].dtype), SHAPE)
+            if HELD > 0:
+                begin += tl.where(g == 0, first, 0)
+                start = tl.where(g == 0, acc, start)
             part, top = group_sum(
-                x, out, begin, end, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL
+                x, out, begin, end, start, top, rows, x_walk, out_walk, terms, SHAPE, WALK, TAIL, STASH, UNROLL
             )
             lanes = add_group(lanes, part, g, rows, SHAPE, GROUPS)
         total = tree_sum(lanes, SHAPE[0])
@@ -119,12 +127,13 @@ def group_rest(
     acc = filled(minus_zero(terms[0].dtype), SHAPE)
     for at in range(begin, end, TILE):
         v = load_part(x, at, end, rows, x_walk, SHAPE, X_FLAGS, TAIL != 0)
-        acc += below_top(v, tile_exp(v, terms, SHAPE, WALK), largest, at, end, SHAPE, TAIL != 0)
+        part = counted(tile_exp(v, terms, SHAPE, WALK), at, end, SHAPE, TAIL != 0)
+        acc += below_top(v, part, largest, SHAPE)
     return tree_sum(acc, SHAPE[0])
 
 
 @kernel
-def _row_rest(
+def row_rest(
     x, n, rows, x_walk, terms, largest,
     SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
@@ -147,7 +156,7 @@ def _row_rest(
 def write_several(
     x, out, at, end, rows, x_walk, out_walk, terms, factors,
     SHAPE: tl.constexpr, WALK: tl.constexpr, TAIL: tl.constexpr, LOG: tl.constexpr, STASH: tl.constexpr,
-    COUNT: tl.constexpr,
+    STREAM: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT tiles of the result; all are loaded first."""
     DTYPE: tl.constexpr = x.dtype.element_ty
@@ -166,17 +175,23 @@ def write_several(
             y = result(0.0, values[j], factors, DTYPE, SHAPE, False)
         else:
             y = result(0.0, tile_exp(values[j], terms, SHAPE, WALK), factors, DTYPE, SHAPE, False)
-        store_part(out, y, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)
+        store_part(out, y, at + j * SHAPE[2], end, rows, out_walk, SHAPE, OUT_FLAGS, TAIL, STREAM)
 
 
 @kernel
 def softmax_forward_looped_kernel(
     x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
     SHAPE: tl.constexpr, WALK: tl.constexpr, GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
-    UNROLL: tl.constexpr, STASH: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
+    UNROLL: tl.constexpr, HELD: tl.constexpr, STASH: tl.constexpr, STREAM: tl.constexpr, LOG: tl.constexpr,
+    SAFE: tl.constexpr,
 ):  # fmt: skip
-    """A block of rows of any length, UNROLL tiles at a time; GROUPS: lanes of the sum of group sums, 1 if it is one."""
+    """A block of rows of any length, UNROLL tiles at a time; GROUPS: lanes of the sum of group sums, 1 if it is one.
+
+    The first HELD tiles (all of them whole) stay in registers. The result is written from the end, where the caches
+    still have the row.
+    """
     X_FLAGS: tl.constexpr = WALK[0]
+    OUT_FLAGS: tl.constexpr = WALK[1]
     TILE: tl.constexpr = SHAPE[2]
     DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
@@ -184,35 +199,56 @@ def softmax_forward_looped_kernel(
         tl.program_id(0).to(tl.int64), x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer,
         reduced, x_reduced, out_reduced, SHAPE, WALK,
     )  # fmt: skip
-    first = load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1)
-    terms = row_terms(guessed(largest_of(wide(first), SHAPE[0], WALK[5])))
-    total, largest = _row_sum(
-        x, out, n, rows, x_walk, out_walk, terms, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL
-    )
+    values = ()
+    for j in tl.static_range(HELD):
+        values += (load_part(x, j * TILE, n, rows, x_walk, SHAPE, X_FLAGS, False),)
+    if HELD > 0:
+        seen = wide(values[0])
+        for j in tl.static_range(1, HELD):
+            seen = larger(seen, wide(values[j]), WALK[5])
+    else:
+        seen = wide(load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1))
+    terms = row_terms(guessed(largest_of(seen, SHAPE[0], WALK[5])))
+    total, largest = row_sum(
+        x, out, n, values, rows, x_walk, out_walk, terms,
+        SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL, HELD,
+    )  # fmt: skip
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
     right = row_terms(largest)
     if differ(terms, right) > 0:
-        total, _ = _row_sum(x, out, n, rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1)
+        total, _same = row_sum(
+            x, out, n, values, rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1, HELD
+        )
     total = with_bad(total, largest)
     if LOG:
         peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
         rest = total
         if any_row(near) > 0:
-            rest = _row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
+            rest = row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
         factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
     else:
         factors = divisors(total, lowest, SAFE)
-    many = n // (UNROLL * TILE) * (UNROLL * TILE)
+    first = HELD * TILE
+    many = (n - first) // (UNROLL * TILE)
     whole = n // TILE * TILE
-    for at in range(0, many, UNROLL * TILE):
-        write_several(
-            x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, UNROLL
-        )
-    if UNROLL > 1:
-        for at in range(many, whole, TILE):
-            write_several(x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, 1)
     if TAIL:
-        write_several(x, out, whole, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, True, LOG, STASH, 1)
+        write_several(x, out, whole, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, True, LOG, STASH, STREAM, 1)
+    if UNROLL > 1:
+        for at in range(first + many * (UNROLL * TILE), whole, TILE):
+            write_several(
+                x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, STREAM, 1
+            )
+    for i in range(many):
+        at = first + (many - 1 - i) * (UNROLL * TILE)
+        write_several(
+            x, out, at, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, False, LOG, STASH, STREAM, UNROLL
+        )
+    for j in tl.static_range(HELD):
+        if LOG:
+            y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
+        else:
+            y = result(0.0, tile_exp(values[j], right, SHAPE, WALK), factors, DTYPE, SHAPE, False)
+        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, False, STREAM)

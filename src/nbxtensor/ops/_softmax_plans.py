@@ -17,12 +17,14 @@ from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_settings import Setting, tile_of
 from nbxtensor.ops._softmax_split import (
     HANDED_ON,
+    softmax_split_finish_kernel,
     softmax_split_groups_kernel,
     softmax_split_lanes_kernel,
     softmax_split_write_kernel,
 )
 
 VECTOR = 16
+FEW_GROUPS = 4
 TOPS = 1024  # largest elements that a program of the second launch loads at a time
 
 
@@ -137,9 +139,10 @@ def _whole_rows(case: Case, setting: Setting) -> Plan:
         constants["GROUPS"] = 1 if rows.groups == 1 else _group_lanes(rows.groups)
         constants["STASH"] = on_cpu and case.out_is_new and not case.log and case.dtype is dtypes.float32
         constants["UNROLL"] = setting.unroll
+        constants["HELD"] = setting.held
+        constants["STREAM"] = not on_cpu
     else:
         constants["TILES"] = -(-rows.length // tile)
-        constants["AGAIN"] = setting.again
     kernel = softmax_forward_looped_kernel if setting.form == "looped" else softmax_forward_kernel
     programs = rows.programs * -(-rows.inner // setting.kept)
     return case.plan(kernel, programs, {}, constants, rows.shape(setting.kept, tile), setting.num_warps)
@@ -173,13 +176,15 @@ class Split:
             self._starts.append(self._starts[-1] + -(-words * case.accumulator.itemsize // 256) * 256)
 
     @staticmethod
-    def _three(case: Case, setting: Setting) -> tuple[Plan, Plan, Plan]:
+    def _three(case: Case, setting: Setting) -> tuple[Plan, Plan | None, Plan]:
         rows, kept = case.rows, setting.kept
         blocks = rows.programs * -(-rows.inner // kept)
         parts = LANES // setting.width
         left = Pointer(case.accumulator)
-        handed: dict[str, Argument] = {n: left for n in ("tops", "nodes", "rests", "sums")}
+        handed: dict[str, Argument] = dict.fromkeys(("tops", "nodes", "rests", "sums"), left)
         chunks = -(-rows.length // (setting.unroll * LANES))
+        own: dict[str, Argument] = {**handed, "chunks": chunks}
+        stream = case.device.profile.warp_size > 1
         lanes = case.plan(
             softmax_split_lanes_kernel,
             blocks * rows.groups * parts,
@@ -188,19 +193,33 @@ class Split:
             rows.shape(kept, setting.width),
             setting.num_warps,
         )
+        if rows.groups <= FEW_GROUPS and kept == 1:
+            constants: dict[str, Constant] = {"COUNT": setting.unroll, "PARTS": parts, "GROUPS": FEW_GROUPS, "STREAM": stream}
+            constants["TAIL"] = APART if rows.length % (setting.unroll * LANES) else 0
+            kernel, shape = softmax_split_finish_kernel, (rows.axis, 1, LANES, 0)
+            return lanes, None, case.plan(kernel, blocks * chunks, own, constants, shape, 4)
         groups = case.plan(
             softmax_split_groups_kernel,
             rows.count * rows.groups,
             handed,
-            {"PARTS": parts, "MANY": min(TOPS, power_of_two(rows.groups * parts)), "TAIL": rows.tail(LANES, case.device.profile)},
+            {
+                "PARTS": parts,
+                "MANY": min(TOPS, power_of_two(rows.groups * parts)),
+                "TAIL": APART if rows.length % LANES else 0,
+            },
             (rows.axis, 1, LANES, 0),
             4,
         )
         write = case.plan(
             softmax_split_write_kernel,
             blocks * chunks,
-            {**handed, "chunks": chunks},
-            {"COUNT": setting.unroll, "LANES": _group_lanes(rows.groups), "TAIL": rows.length % (setting.unroll * LANES) != 0},
+            own,
+            {
+                "COUNT": setting.unroll,
+                "LANES": _group_lanes(rows.groups),
+                "TAIL": rows.length % (setting.unroll * LANES) != 0,
+                "STREAM": stream,
+            },
             rows.shape(kept, LANES),
             4,
         )
@@ -212,8 +231,11 @@ class Split:
         tops, nodes, rests, sums, _ = (scratch.ptr + start for start in self._starts)
         for (lanes, groups, write), (x_offset, out_offset) in zip(self.plans, self._offsets, strict=True):
             lanes.run(x + x_offset, tops, nodes, rests)
-            groups.run(x + x_offset, tops, nodes, rests, sums)
-            write.run(x + x_offset, sums, out + out_offset)
+            if groups is None:
+                write.run(x + x_offset, tops, nodes, rests, out + out_offset)
+            else:
+                groups.run(x + x_offset, tops, nodes, rests, sums)
+                write.run(x + x_offset, sums, out + out_offset)
 
 
 def launches(case: Case, setting: Setting) -> Runs:

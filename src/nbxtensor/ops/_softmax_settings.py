@@ -22,8 +22,8 @@ class Setting:
         ``held``: rows in registers; ``looped``: tile by tile in one program; ``split``: over programs.
     unroll
         Tiles that are loaded at once (looped), or written by a program (split).
-    again
-        Exponentials are computed twice instead of kept (held).
+    held
+        Tiles at the start of a row that stay in registers (looped).
     width
         Neighbouring lanes that a program sums (split).
     together
@@ -34,7 +34,7 @@ class Setting:
     num_warps: int
     form: Literal["held", "looped", "split"] = "held"
     unroll: int = 1
-    again: bool = False
+    held: int = 0
     width: int = 0
     together: int = 0
 
@@ -51,13 +51,14 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
         return rows.length > LANES and setting.kept * LANES <= profile.reduce_tile_max and profile.warp_size > 1
     if setting.kept * tile > profile.reduce_tile_max:
         return False
+    if setting.held * tile > min(rows.length, GROUP):
+        return False
     if setting.form == "held" and rows.length > GROUP:
         return False
     if profile.registers_per_thread == 0:
         return True
-    held = setting.unroll if setting.form == "looped" else -(-rows.length // LANES)
-    each = held * setting.kept * tile // (setting.num_warps * profile.warp_size)
-    words = each // 2 if setting.again and itemsize == 2 else each
+    tiles = setting.unroll + setting.held if setting.form == "looped" else -(-rows.length // LANES)
+    words = tiles * setting.kept * tile // (setting.num_warps * profile.warp_size)
     return words + 24 <= min(profile.registers_per_thread, 2048 // setting.num_warps)
 
 
@@ -88,7 +89,6 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
         tried.append(Setting(1, 16, "looped", unroll=8))
     tried.append(Setting(1, 8, "looped", unroll=4))
     tried += [Setting(k, w, "held") for k in (1, 2, 4, 8, 16, 32) if k <= widest for w in (1, 2, 4, 8, 16, 32)]
-    tried += [Setting(1, w, "held", again=True) for w in (8, 16, 32) if tiles > 1]
     tried += [Setting(1, w, "looped", unroll=u) for w in (4, 8, 16, 32) for u in (1, 2, 4, 8, 16)]
     tried += [Setting(1, w, "split", unroll=2, width=c) for c in (32, 64, 128, 256) for w in (1, 2)]
     return tried

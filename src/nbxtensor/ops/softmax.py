@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from nbxtensor.base import dtypes
 from nbxtensor.base.errors import DTypeError
 from nbxtensor.base.shapes import normalize_axis
 from nbxtensor.kernel.declare import operator
