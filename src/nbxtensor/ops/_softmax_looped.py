@@ -66,14 +66,10 @@ def group_sum(
     many = begin + size // (UNROLL * TILE) * (UNROLL * TILE)
     whole = begin + size // TILE * TILE
     for at in range(begin, many, UNROLL * TILE):
-        acc, top = _several(
-            x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, UNROLL
-        )
+        acc, top = _several(x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, UNROLL)
     if UNROLL > 1:
         for at in range(many, whole, TILE):
-            acc, top = _several(
-                x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, 1
-            )
+            acc, top = _several(x, out, at, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, False, STASH, 1)
     if TAIL:
         acc, top = _several(x, out, whole, end, acc, top, rows, x_walk, out_walk, terms, SHAPE, WALK, True, STASH, 1)
     return tree_sum(acc, SHAPE[0]), top
@@ -235,7 +231,9 @@ def softmax_forward_looped_kernel(
     many = (n - first) // (UNROLL * TILE)
     whole = n // TILE * TILE
     if TAIL:
-        write_several(x, out, whole, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, True, LOG, STASH, STREAM, 1)
+        write_several(
+            x, out, whole, n, rows, x_walk, out_walk, right, factors, SHAPE, WALK, True, LOG, STASH, STREAM, 1
+        )
     if UNROLL > 1:
         for at in range(first + many * (UNROLL * TILE), whole, TILE):
             write_several(

@@ -193,9 +193,16 @@ class Split:
             rows.shape(kept, setting.width),
             setting.num_warps,
         )
-        if rows.groups <= FEW_GROUPS and kept == 1:
-            constants: dict[str, Constant] = {"COUNT": setting.unroll, "PARTS": parts, "GROUPS": FEW_GROUPS, "STREAM": stream}
-            constants["TAIL"] = APART if rows.length % (setting.unroll * LANES) else 0
+        # In place, what is written must not be summed again by another program.
+        if case.out_is_new and rows.groups <= FEW_GROUPS and kept == 1:
+            tail = APART if rows.length % (setting.unroll * LANES) else 0
+            constants: dict[str, Constant] = {
+                "COUNT": setting.unroll,
+                "PARTS": parts,
+                "GROUPS": FEW_GROUPS,
+                "TAIL": tail,
+                "STREAM": stream,
+            }
             kernel, shape = softmax_split_finish_kernel, (rows.axis, 1, LANES, 0)
             return lanes, None, case.plan(kernel, blocks * chunks, own, constants, shape, 4)
         groups = case.plan(

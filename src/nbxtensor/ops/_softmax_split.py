@@ -168,9 +168,7 @@ def softmax_split_groups_kernel(
         end = tl.minimum(begin + GROUP_SIZE, n)
         start = filled(tl.full((), float("-inf"), total.dtype), SHAPE)
         acc = filled(minus_zero(total.dtype), SHAPE)
-        again, start = group_sum(
-            x, x, begin, end, acc, start, rows, x_walk, x_walk, other, SHAPE, WALK, TAIL, False, 1
-        )
+        again, start = group_sum(x, x, begin, end, acc, start, rows, x_walk, x_walk, other, SHAPE, WALK, TAIL, False, 1)
         total = tl.sum(again, 0)
         if LOG:
             most = tl.broadcast_to(largest, (1,))

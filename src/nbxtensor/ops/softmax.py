@@ -41,7 +41,7 @@ from nbxtensor.ops._softmax_split import (
     softmax_split_lanes_kernel,
     softmax_split_write_kernel,
 )
-from nbxtensor.tensor.memory import check_writable, separate
+from nbxtensor.tensor.memory import check_writable, may_share_memory, same_elements, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
 KERNELS = (
@@ -65,12 +65,18 @@ _plans: dict[Any, Runs] = {}
 
 
 def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting: Setting | None = None) -> Tensor:
-    if type(x) is Tensor and out is None and type(axis) is int:
-        known = _plans.get((name, axis, safe, setting, x.form))
-        if known is not None:
-            result = new(x.shape, x.dtype, x.device)
-            known.run(x.ptr, result.ptr)
-            return result
+    if type(x) is Tensor and type(axis) is int:
+        if out is None:
+            known = _plans.get((name, axis, safe, setting, x.form))
+            if known is not None:
+                result = new(x.shape, x.dtype, x.device)
+                known.run(x.ptr, result.ptr)
+                return result
+        elif type(out) is Tensor and not out.buffer.readonly:
+            known = _plans.get((name, axis, safe, setting, x.form, out.form))
+            if known is not None and (same_elements(x, out) or not may_share_memory(x, out)):
+                known.run(x.ptr, out.ptr)
+                return out
     if not check_tensor(f"nn.{name}", x).dtype.is_float or x.dtype.itemsize == 1:
         allowed = "float16, bfloat16, float32, float64"
         raise DTypeError(f"nbx.nn.{name}", "unsupported dtype", got=x.dtype, allowed=allowed)
