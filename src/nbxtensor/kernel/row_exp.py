@@ -225,36 +225,37 @@ def clear_winner(total, peak):
 
 
 @kernel
-def _log_sum32(total, peak, near, rest):
-    """``log(sum of exp(x - M))`` in fp32: a part that is exact, and the rest."""
+def _log_sum32(total, peak, near, rest, largest, terms, DTYPE: tl.constexpr):
+    """`log_sum` in fp32: of the sum itself, relative to `shift`, or (near) of 1 + rest / peak, relative to M."""
     others = tl.div_rn(rest, peak)
     sums = 1.0 + others
     small = tl.where(near, tl.div_rn(others - (sums - 1.0), sums), total - total)  # NaN stays
-    sums = tl.where(near, sums, tl.div_rn(total, peak))
-    bits = sums.to(tl.int32, bitcast=True) - SQRT_HALF
-    k = bits >> 23
-    mantissa = (sums.to(tl.int32, bitcast=True) - (k << 23)).to(tl.float32, bitcast=True)
-    k = k.to(tl.float32)
-    return k * LN2_HIGH, tl.fma(k, LN2_LOW, log(mantissa) + small)
+    whole = tl.where(near, sums, total).to(tl.int32, bitcast=True)
+    k = (whole - SQRT_HALF) >> 23
+    mantissa = (whole - (k << 23)).to(tl.float32, bitcast=True)
+    k = k.to(tl.float32) + tl.where(near, 0.0, ROUND - terms[2])
+    base = tl.where(near, largest, terms[0])
+    rounded = tl.fma(k, LN2_LOW, log(mantissa) + small)
+    if DTYPE == tl.float32:
+        high, low = _two_sum(base, k * LN2_HIGH)
+        high, lower = _two_sum(high, rounded)
+        low = low + lower
+    else:
+        high, low = base, tl.fma(k, LN2_HIGH, rounded)
+    return high, low
 
 
 @kernel
-def log_sum(total, peak, near, rest, largest, lowest, SAFE: tl.constexpr, DTYPE: tl.constexpr):
+def log_sum(total, peak, near, rest, largest, lowest, terms, SAFE: tl.constexpr, DTYPE: tl.constexpr):
     """``M + log(sum of exp(x - M))`` as what `minus_log_sum` takes.
 
     `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums the others,
     and the logarithm of ``1 + rest / peak`` keeps its low digits.
     """
-    if tl.float64 == DTYPE:
+    if DTYPE == tl.float64:
         high, low = largest, tl.where(near, log1p64(rest / peak), log64(total / peak))
     else:
-        exact, rounded = _log_sum32(total, peak, near, rest)
-        if tl.float32 == DTYPE:
-            high, low = _two_sum(largest, exact)
-            high, lower = _two_sum(high, rounded)
-            low = low + lower
-        else:
-            high, low = largest, exact + rounded
+        high, low = _log_sum32(total, peak, near, rest, largest, terms, DTYPE)
     if SAFE:
         empty = lowest & (total == total)
         high = tl.where(empty, 0.0, high)

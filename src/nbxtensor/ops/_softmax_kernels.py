@@ -210,7 +210,7 @@ def softmax_forward_kernel(
                 else:
                     others += below
             rest = tree_sum(others, SHAPE[0])
-        factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, near, rest, largest, lowest, terms, SAFE, DTYPE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(TILES):

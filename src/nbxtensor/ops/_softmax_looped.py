@@ -224,7 +224,7 @@ def softmax_forward_looped_kernel(
         rest = total
         if any_row(near) > 0:
             rest = row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
-        factors = log_sum(total, peak, near, rest, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, near, rest, largest, lowest, right, SAFE, DTYPE)
     else:
         factors = divisors(total, lowest, SAFE)
     first = HELD * TILE

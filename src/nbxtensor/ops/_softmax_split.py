@@ -225,7 +225,7 @@ def softmax_split_write_kernel(
     if LOG:
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, terms, SAFE, DTYPE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(COUNT):
@@ -288,7 +288,7 @@ def softmax_split_finish_kernel(
     total = with_bad(total, largest)
     if LOG:
         peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, SAFE, DTYPE)
+        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, right, SAFE, DTYPE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(COUNT):
