@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from nbxtensor.base.errors import ArgumentError, AxisError, CompileError, DTypeError, ShapeError
-from nbxtensor.device.protocol import Profile
-from nbxtensor.kernel.rows import rows_of
+from nbxtensor.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from nbxtensor.ops import softmax as op
 from numeric import ulp_error
 from rows_helpers import bits, layouts
@@ -36,27 +34,6 @@ def test_accuracy(n: int, device: str) -> None:
         t = nbx.asarray(x, device=device)
         assert ulp_error(nbx.nn.softmax(t).numpy(), op.reference_softmax(x), "float32") <= 8.0, (scale, shift)
         assert _log_error(nbx.nn.log_softmax(t).numpy(), x, -1) <= 1.0, (scale, shift)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("n", [1, 5, 1000, 2049, 5000, 70_000])
-def test_all_kernels_give_the_same_bits(name: str, n: int, device: str) -> None:
-    x = (RNG.standard_normal((3, n)) * 5).astype(np.float32)
-    x[0, n // 2] = -INF
-    t = nbx.asarray(x, device=device)
-    want = FUNCTIONS[name](t)
-    settings = [op.Setting(1, 4, "looped")]
-    if n <= 8192:
-        settings.append(op.Setting(2, 8))
-    for setting in settings:
-        got = op.run(name, t, -1, False, None, setting)
-        np.testing.assert_array_equal(bits(got), bits(want), err_msg=str(setting))
-    alone = FUNCTIONS[name](t[1])
-    np.testing.assert_array_equal(bits(alone), bits(want.numpy()[1]))
-    if n not in (5, 5000):
-        return
-    columns = FUNCTIONS[name](nbx.asarray(x.T.copy(), device=device), axis=0)
-    np.testing.assert_array_equal(bits(columns), bits(want.numpy().T))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -207,14 +184,3 @@ def test_errors(device: str) -> None:
         nbx.nn.softmax(t, out=nbx.asarray(np.zeros((2, 3), np.float64), device=device))
     with pytest.raises(ArgumentError):
         nbx.nn.softmax(t, out=nbx.asarray(np.zeros(3, np.float32), device=device).broadcast_to((2, 3)))
-
-
-def test_candidates_respect_the_profile() -> None:
-    rows = rows_of((64, 1024), (1,), ((1024, 1), (1024, 1)))
-    gpu = Profile("sm_90", 32, 255, 232_448, 65_536, 64, 4.2e12, frozenset({"float32"}))
-    found = op.candidates(rows, gpu)
-    assert all(s.kept * 1024 // (s.num_warps * 32) <= 240 for s in found if s.form == "held")
-    assert len(set(found)) == len(found) > 4
-    tiny = Profile("toy", 32, 255, 16_384, 512, 32, 0.0, frozenset({"float32"}))
-    with pytest.raises(CompileError, match="no setting"):
-        op.candidates(rows, tiny)

@@ -1,0 +1,189 @@
+"""The kernels of softmax: the same bits from all of them, candidates that compile without a stack, no writes beside."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import nbxtensor as nbx
+from nbxtensor.base import dtypes
+from nbxtensor.base.errors import CompileError
+from nbxtensor.compiler.compile import compile_many
+from nbxtensor.device import get
+from nbxtensor.device.protocol import Profile
+from nbxtensor.kernel.launch import Plan
+from nbxtensor.kernel.rows import Rows, rows_of
+from nbxtensor.ops import softmax as op
+from nbxtensor.ops._softmax_plans import Case, Split, launches
+from nbxtensor.ops._softmax_settings import Setting, candidates
+from rows_helpers import bits
+
+INF, NAN = np.inf, np.nan
+FUNCTIONS = {"softmax": nbx.nn.softmax, "log_softmax": nbx.nn.log_softmax}
+KINDS = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+Array = np.ndarray[Any, Any]
+
+
+def hard_rows(n: int) -> Array:
+    """Rows whose largest element is far from what their start or a part of them shows, and rows with one winner."""
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((9, n)) * 5
+    x[1, n - 1] = 40.0
+    x[2] += np.linspace(-200, 200, n)
+    x[3, : n // 2] = -INF
+    x[4] = x[4] / 5 + 34.5
+    x[5] = 2.5
+    x[6] *= 100
+    x[7, n - 2] = 5e4
+    x[8, n // 2] = NAN
+    return x
+
+
+def settings(n: int, gpu: bool) -> list[Setting]:
+    """One setting of each kind of kernel that can take rows of `n`."""
+    warps = 8 if gpu else 1
+    found = [Setting(1, warps, "looped", unroll=2), Setting(2, warps, "looped")]
+    if n >= 4096:
+        found.append(Setting(1, warps, "looped", unroll=2, held=1))
+    if n <= 8192:
+        found += [Setting(1, warps), Setting(2, warps)]
+    if n > 2048:
+        found.append(Setting(1, 1, "split", unroll=2, width=64))
+        found.append(Setting(1, 1, "split", unroll=1, width=64, together=2))
+        found.append(Setting(2, 1, "split", unroll=2, width=32))
+    return found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("dtype", "n"),
+    [("float32", 5), ("float32", 1000), ("float32", 4096), ("float32", 70_000), ("bfloat16", 5000), ("float64", 2500)],
+)
+def test_all_kernels_give_the_same_bits(name: str, dtype: str, n: int, device: str) -> None:
+    x = hard_rows(n).astype(KINDS[dtype])
+    t = nbx.asarray(x, device=device)
+    want = bits(FUNCTIONS[name](t))
+    for setting in settings(n, device != "cpu"):
+        got = op.run(name, t, -1, False, None, setting)
+        np.testing.assert_array_equal(bits(got), want, err_msg=str(setting))
+    alone = FUNCTIONS[name](t[4])
+    np.testing.assert_array_equal(bits(alone), want[4])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_in_place_gives_the_same_bits_from_all_kernels(name: str, device: str) -> None:
+    x = hard_rows(5000).astype(np.float32)
+    want = bits(FUNCTIONS[name](nbx.asarray(x, device=device)))
+    for setting in settings(5000, device != "cpu"):
+        t = nbx.asarray(x.copy(), device=device)
+        assert op.run(name, t, -1, False, t, setting) is t
+        np.testing.assert_array_equal(bits(t), want, err_msg=str(setting))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_columns_split_over_programs(name: str, device: str) -> None:
+    x = hard_rows(3000).astype(np.float32)
+    want = bits(FUNCTIONS[name](nbx.asarray(x, device=device)))
+    columns = nbx.asarray(x.T.copy(), device=device)
+    for kept in (1, 2, 16):
+        got = op.run(name, columns, 0, False, None, Setting(kept, 1, "split", unroll=1, width=32))
+        np.testing.assert_array_equal(bits(got), want.T, err_msg=str(kept))
+    deep = nbx.asarray(np.stack([x, x[::-1]]), device=device)
+    got = op.run(name, deep, -1, False, None, Setting(2, 1, "split", unroll=2, width=64))
+    np.testing.assert_array_equal(bits(got), np.stack([want, want[::-1]]))
+
+
+@pytest.mark.parametrize("form", ["held", "looped", "split"])
+def test_nothing_beyond_the_result_is_written(form: str, device: str) -> None:
+    n = 2500
+    warps = 1 if device == "cpu" else 4
+    setting = Setting(1, 1, "split", unroll=1, width=64) if form == "split" else Setting(2, warps, form)  # pyright: ignore[reportArgumentType]
+    for shape, axis in (((3, n), 1), ((n, 3), 0)):
+        buffer = nbx.asarray(np.full((shape[0] + 2, shape[1] + 2), 7.0, np.float32), device=device)
+        x = nbx.asarray(np.zeros(shape, np.float32), device=device)
+        op.run("softmax", x, axis, False, buffer[1:-1, 1:-1], setting)
+        edges = buffer.numpy().copy()
+        np.testing.assert_allclose(edges[1:-1, 1:-1], 1 / n, rtol=1e-6)
+        edges[1:-1, 1:-1] = 7.0
+        assert (edges == 7.0).all()
+
+
+def test_poisoned_memory_does_not_show(device: str) -> None:
+    x = nbx.asarray(hard_rows(5000).astype(np.float32), device=device)
+    want = bits(nbx.nn.softmax(x))
+    for setting in settings(5000, device != "cpu"):
+        out = nbx.asarray(np.full((9, 5000), NAN, np.float32), device=device)
+        op.run("softmax", x, -1, False, out, setting)
+        np.testing.assert_array_equal(bits(out), want, err_msg=str(setting))
+
+
+# Candidates
+
+SHAPES = ((4096, 32), (4096, 1000), (1024, 4096), (64, 32_768), (64, 65_536), (512, 151_936), (1, 151_936), (8, 50_257))
+
+
+def rows(shape: tuple[int, int], axis: int = 1) -> Rows:
+    return rows_of(shape, (axis,), ((shape[1], 1), (shape[1], 1)))
+
+
+def plans(name: str, shape: tuple[int, int], dtype: str, arch: str, setting: Setting, axis: int = 1) -> list[Plan]:
+    case = Case(name, rows(shape, axis), dtypes.dtype(dtype), get(f"null:{arch}"), False, True)
+    made = launches(case, setting)
+    if isinstance(made, Split):
+        return [plan for three in made.plans for plan in three if plan is not None]
+    assert isinstance(made, Plan)
+    return [made]
+
+
+def assert_no_stack(wanted: list[tuple[str, tuple[int, int], str, str, Setting]]) -> None:
+    found = [(one, plan) for one in wanted for plan in plans(*one)]
+    artifacts = compile_many([plan.job() for _, plan in found])
+    spilled = [f"{one} {a.resources}" for (one, _), a in zip(found, artifacts, strict=True) if a.resources.stack_bytes]
+    assert not spilled, "\n".join(spilled)
+
+
+def every_candidate(arch: str) -> list[tuple[str, tuple[int, int], str, str, Setting]]:
+    profile = get(f"null:{arch}").profile
+    return [
+        (name, shape, dtype, arch, setting)
+        for name in FUNCTIONS
+        for dtype in ("float32", "bfloat16")
+        for shape in SHAPES
+        for setting in candidates(rows(shape), profile, dtypes.dtype(dtype).itemsize)
+    ]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_first_candidates_have_no_stack(arch: str) -> None:
+    first = {one[:3]: one for one in reversed(every_candidate(arch))}
+    chosen = [one for i, one in enumerate(first.values()) if i % 4 == (0 if arch == "sm_90" else 1)]
+    assert_no_stack(chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_no_candidate_has_a_stack(arch: str) -> None:
+    assert_no_stack(every_candidate(arch))
+
+
+def test_candidates_respect_the_profile() -> None:
+    gpu = Profile("sm_90", 32, 255, 232_448, 65_536, 64, 4.2e12, frozenset({"float32"}))
+    small = Profile("toy", 32, 64, 16_384, 4096, 32, 0.0, frozenset({"float32"}))
+    for shape in SHAPES:
+        found = candidates(rows(shape), gpu)
+        assert len(set(found)) == len(found) > 1
+        for setting in candidates(rows(shape), small):
+            assert setting.kept * min(2048, shape[1]) <= 4096
+            if setting.form == "held":
+                assert setting.kept * shape[1] // (setting.num_warps * 32) <= 64
+    tiny = Profile("toy", 32, 255, 16_384, 512, 32, 0.0, frozenset({"float32"}))
+    with pytest.raises(CompileError, match="no setting"):
+        candidates(rows((64, 1024)), tiny)
+
+
+def test_long_rows_are_split_where_programs_are_few() -> None:
+    gpu = Profile("sm_90", 32, 255, 232_448, 65_536, 64, 4.2e12, frozenset({"float32"}))
+    assert candidates(rows((1, 151_936)), gpu)[0].form == "split"
+    assert candidates(rows((2048, 151_936)), gpu)[0].form == "looped"
+    assert candidates(rows((4096, 4096)), gpu)[0].form == "held"
