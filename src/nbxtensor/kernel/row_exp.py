@@ -31,6 +31,8 @@ ROUND_TO_32 = 402653184.0  # 1.5 * 2^28
 ROUND_TO_64 = 805306368.0  # 1.5 * 2^29
 LIFT = 57.0
 MIDDLE = 20.0
+HUGE_OF_16_BITS = 2097152.0  # 2^21
+FAR_OF_16_BITS = 181.0  # powers of two
 FAR = 126.25  # exp(M - 104) rounds to 0, and M is at most 22.2 below or above K ln2
 LARGE = 256.0
 ROUND_TO_64_OF_FP64 = 4.323455642275676e17  # 1.5 * 2^58
@@ -53,22 +55,22 @@ def small_exp(r):
 
 
 @kernel
-def short_exp(r):
-    """exp(r) for |r| <= 0.3467, within 2.9e-6 of it."""
-    p = tl.fma(r, 0.041513729840517044, 0.16787560284137726)
-    p = tl.fma(p, r, 0.5000301599502563)
-    p = tl.fma(p, r, 0.9999668002128601)
-    return tl.fma(p, r, 1.0)
+def short_exp2(f):
+    """2^f for |f| <= 0.5005, within 2.9e-6 of it."""
+    p = tl.fma(f, 0.009582777507603168, 0.05590721219778061)
+    p = tl.fma(p, f, 0.24024105072021484)
+    p = tl.fma(p, f, 0.6931241154670715)
+    return tl.fma(p, f, 1.0)
 
 
 @kernel
-def middle_exp(r):
-    """exp(r) for |r| <= 0.3467, within 1.6e-7 of it."""
-    p = tl.fma(r, 0.008290283381938934, 0.04189809784293175)
-    p = tl.fma(p, r, 0.1666763722896576)
-    p = tl.fma(p, r, 0.4999914765357971)
-    p = tl.fma(p, r, 0.9999997019767761)
-    return tl.fma(p, r, 1.0)
+def middle_exp2(f):
+    """2^f for |f| <= 0.5005, within 1.6e-7 of it."""
+    p = tl.fma(f, 0.0013264591107144952, 0.009671619161963463)
+    p = tl.fma(p, f, 0.0555073507130146)
+    p = tl.fma(p, f, 0.24022240936756134)
+    p = tl.fma(p, f, 0.6931470036506653)
+    return tl.fma(p, f, 1.0)
 
 
 @kernel
@@ -105,18 +107,36 @@ def wide(x):
 
 
 @kernel
-def row_terms(largest):
-    """What is subtracted from every element, the lowest difference that counts, and the constant that rounds."""
+def _coarse(power):
+    """The K of a row whose largest element has this power of two."""
+    return (((power - MIDDLE) + ROUND_TO_64) - ROUND_TO_64) + MIDDLE
+
+
+@kernel
+def row_terms(largest, DTYPE: tl.constexpr):
+    """What `row_exp` needs to know of a row of DTYPE: three numbers, coarse functions of its largest element.
+
+    What is subtracted from an element (16 bits: what it is multiplied with), what is the lowest difference (element)
+    that counts, and the constant that rounds.
+    """
     size = tl.abs(largest)
-    if largest.dtype == tl.float64:
+    if tl.float64 == DTYPE:
         coarse = (largest + real(ROUND_TO_64_OF_FP64)) - real(ROUND_TO_64_OF_FP64)
         shift = tl.where(size < real(HUGE_OF_FP64), coarse, largest)
         terms = shift, shift, shift
-    else:
+    elif tl.float32 == DTYPE:
         coarse = tl.where(size < HUGE, (largest + ROUND_TO_32) - ROUND_TO_32, largest)
         shift = tl.where(size < LARGE, 0.0, coarse)
-        k = ((tl.fma(largest - shift, LOG2E, -MIDDLE) + ROUND_TO_64) - ROUND_TO_64) + MIDDLE
+        k = _coarse((largest - shift) * LOG2E)
         terms = shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
+    else:
+        # A larger M = m * 2^e is brought down to m * 2^17; what is below it, by 2^-8 of it at least, vanishes as it should.
+        e = ((largest.to(tl.int32, bitcast=True) >> 23) & 255) - 127
+        down = ((127 + 17 - e) << 23).to(tl.float32, bitcast=True)
+        up = ((127 - 17 + e) << 23).to(tl.float32, bitcast=True)
+        factor = tl.where(size < HUGE_OF_16_BITS, LOG2E, down)
+        k = _coarse(largest * factor)
+        terms = factor, (k - FAR_OF_16_BITS) * tl.where(size < HUGE_OF_16_BITS, LN2, up), (ROUND + LIFT) - k
     return terms
 
 
@@ -153,28 +173,44 @@ def _row_exp64(x, shift):
 
 
 @kernel
-def row_exp(x, shift, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
+def _scaled(p, t, LEAN: tl.constexpr):
+    """p times the power of two in the low bits of t."""
+    power = t.to(tl.int32, bitcast=True) << 23
+    if LEAN:
+        e = (power + p.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    else:
+        e = p * (power + ONE).to(tl.float32, bitcast=True)
+    return e
+
+
+@kernel
+def _at_least(x, low, LEAN: tl.constexpr):
+    if LEAN:
+        x = tl.maximum(x, low)
+    else:
+        x = tl.where(x < low, low, x)
+    return x
+
+
+@kernel
+def row_exp(x, first, low, rounding, DTYPE: tl.constexpr, LEAN: tl.constexpr):
     """``p(r) * 2^(k - K + 57)``: exp(x - M) but for the factor of the row, of which DTYPE are the elements."""
     if tl.float64 == DTYPE:
-        e = _row_exp64(x, shift)
-    else:
-        d = x - shift
-        if LEAN:
-            d = tl.maximum(d, low)
-        else:
-            d = tl.where(d < low, low, d)
+        e = _row_exp64(x, first)
+    elif tl.float32 == DTYPE:
+        d = _at_least(x - first, low, LEAN)
         t = tl.fma(d, LOG2E, rounding)
         n = t - rounding
+        e = _scaled(small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d))), t, LEAN)
+    else:
+        x = _at_least(x, low, LEAN)
+        t = tl.fma(x, first, rounding)
+        f = tl.fma(x, first, rounding - t)
         if tl.bfloat16 == DTYPE:
-            p = short_exp(tl.fma(n, -LN2, d))
-        elif tl.float16 == DTYPE:
-            p = middle_exp(tl.fma(n, -LN2, d))
+            p = short_exp2(f)
         else:
-            p = small_exp(tl.fma(n, -LN2_LOW, tl.fma(n, -LN2_HIGH, d)))
-        if LEAN:
-            e = ((t.to(tl.int32, bitcast=True) << 23) + p.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
-        else:
-            e = p * ((t.to(tl.int32, bitcast=True) << 23) + ONE).to(tl.float32, bitcast=True)
+            p = middle_exp2(f)
+        e = _scaled(p, t, LEAN)
     return e
 
 
@@ -225,18 +261,18 @@ def clear_winner(total, peak):
 
 
 @kernel
-def _log_sum32(total, peak, near, rest, largest, terms, DTYPE: tl.constexpr):
-    """`log_sum` in fp32: of the sum itself, relative to `shift`, or (near) of 1 + rest / peak, relative to M."""
-    others = tl.div_rn(rest, peak)
-    sums = 1.0 + others
-    small = tl.where(near, tl.div_rn(others - (sums - 1.0), sums), total - total)  # NaN stays
-    whole = tl.where(near, sums, total).to(tl.int32, bitcast=True)
-    k = (whole - SQRT_HALF) >> 23
-    mantissa = (whole - (k << 23)).to(tl.float32, bitcast=True)
-    k = k.to(tl.float32) + tl.where(near, 0.0, ROUND - terms[2])
-    base = tl.where(near, largest, terms[0])
-    rounded = tl.fma(k, LN2_LOW, log(mantissa) + small)
-    if DTYPE == tl.float32:
+def _log_parts(x):
+    """log(x) of a normal x > 0 as an integer times ln2, and the logarithm of what is left."""
+    bits = x.to(tl.int32, bitcast=True)
+    k = (bits - SQRT_HALF) >> 23
+    return k.to(tl.float32), log((bits - (k << 23)).to(tl.float32, bitcast=True))
+
+
+@kernel
+def _joined(base, k, rounded, DTYPE: tl.constexpr):
+    """base + k * ln2 + rounded as what `minus_log_sum` takes."""
+    rounded = tl.fma(k, LN2_LOW, rounded)
+    if tl.float32 == DTYPE:
         high, low = _two_sum(base, k * LN2_HIGH)
         high, lower = _two_sum(high, rounded)
         low = low + lower
@@ -246,21 +282,49 @@ def _log_sum32(total, peak, near, rest, largest, terms, DTYPE: tl.constexpr):
 
 
 @kernel
-def log_sum(total, peak, near, rest, largest, lowest, terms, SAFE: tl.constexpr, DTYPE: tl.constexpr):
-    """``M + log(sum of exp(x - M))`` as what `minus_log_sum` takes.
-
-    `total` is the sum of all exponentials, `peak` that of the largest element. Where `near`, `rest` sums the others,
-    and the logarithm of ``1 + rest / peak`` keeps its low digits.
-    """
-    if DTYPE == tl.float64:
-        high, low = largest, tl.where(near, log1p64(rest / peak), log64(total / peak))
+def log_sum(total, peak, largest, terms, DTYPE: tl.constexpr):
+    """``M + log(sum of exp(x - M))`` as what `minus_log_sum` takes: `total` is the sum, `peak` that of M alone."""
+    if tl.float64 == DTYPE:
+        high, low = largest, log64(total / peak)
+    elif tl.float32 == DTYPE:
+        k, rounded = _log_parts(total)
+        high, low = _joined(terms[0], k + (ROUND - terms[2]), rounded + (total - total), DTYPE)  # NaN stays
     else:
-        high, low = _log_sum32(total, peak, near, rest, largest, terms, DTYPE)
+        k, rounded = _log_parts(tl.div_rn(total, peak))
+        high, low = _joined(largest, k, rounded + (total - total), DTYPE)
+    return high, low
+
+
+@kernel
+def log_sum_of_winner(rest, peak, largest, DTYPE: tl.constexpr):
+    """The same where one element outweighs all others, which sum to `rest`: M + log(1 + rest / peak)."""
+    if tl.float64 == DTYPE:
+        high, low = largest, log1p64(rest / peak)
+    else:
+        others = tl.div_rn(rest, peak)
+        sums = 1.0 + others
+        k, rounded = _log_parts(sums)
+        # What rounding took from the sum, over the sum: 1.5 - sums / 2 is near enough to 1 / sums from 1 to 2.
+        small = (others - (sums - 1.0)) * tl.fma(sums, -0.5, 1.5)
+        high, low = _joined(largest, k, rounded + small, DTYPE)
+    return high, low
+
+
+@kernel
+def emptied(factors, total, lowest, SAFE: tl.constexpr):
+    """Factors of `minus_log_sum` that give -inf for a row of -inf alone (SAFE)."""
+    high, low = factors[0], factors[1]
     if SAFE:
         empty = lowest & (total == total)
         high = tl.where(empty, 0.0, high)
         low = tl.where(empty, 0.0, low)
     return high, low
+
+
+@kernel
+def either(near, a, b):
+    """Factors `a` of rows with a winner, `b` of the others."""
+    return tl.where(near, a[0], b[0]), tl.where(near, a[1], b[1])
 
 
 @kernel

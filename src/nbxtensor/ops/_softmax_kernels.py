@@ -11,9 +11,12 @@ from nbxtensor.kernel.row_exp import (
     any_row,
     clear_winner,
     divisors,
+    either,
+    emptied,
     larger,
     largest_of,
     log_sum,
+    log_sum_of_winner,
     minus_log_sum,
     quotient,
     row_exp,
@@ -115,8 +118,8 @@ def store_part(
 @kernel
 def tile_exp(v, terms, SHAPE: tl.constexpr, WALK: tl.constexpr):
     """Exponentials of a tile of elements as they were loaded."""
-    shift, low, rounding = per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE)
-    return row_exp(wide(v), shift, low, rounding, v.dtype, WALK[5])
+    first, low, rounding = per_row(terms[0], SHAPE), per_row(terms[1], SHAPE), per_row(terms[2], SHAPE)
+    return row_exp(wide(v), first, low, rounding, v.dtype, WALK[5])
 
 
 @kernel
@@ -171,7 +174,7 @@ def softmax_forward_kernel(
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
-    terms = row_terms(largest)
+    terms = row_terms(largest, DTYPE)
     powers = ()
     for j in tl.static_range(TILES):
         e = tile_exp(values[j], terms, SHAPE, WALK)
@@ -192,9 +195,10 @@ def softmax_forward_kernel(
     if LOG:
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
-        rest = total
+        high, low = log_sum(total, peak, largest, terms, DTYPE)
         if SHAPE[1] > 1:
-            rest = tree_sum(others, SHAPE[0])
+            winner = log_sum_of_winner(tree_sum(others, SHAPE[0]), peak, largest, DTYPE)
+            high, low = either(near, winner, (high, low))
         elif any_row(near) > 0:
             # As if the terms were others: the exponentials are computed again, not kept for this from above.
             again = terms[0] + (n >> 62).to(total.dtype), terms[1], terms[2]
@@ -209,8 +213,8 @@ def softmax_forward_kernel(
                     others = below
                 else:
                     others += below
-            rest = tree_sum(others, SHAPE[0])
-        factors = log_sum(total, peak, near, rest, largest, lowest, terms, SAFE, DTYPE)
+            high, low = log_sum_of_winner(tree_sum(others, SHAPE[0]), peak, largest, DTYPE)
+        factors = emptied((high, low), total, lowest, SAFE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(TILES):

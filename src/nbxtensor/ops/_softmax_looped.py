@@ -11,10 +11,13 @@ from nbxtensor.kernel.row_exp import (
     clear_winner,
     differ,
     divisors,
+    either,
+    emptied,
     guessed,
     larger,
     largest_of,
     log_sum,
+    log_sum_of_winner,
     row_exp,
     row_terms,
     wide,
@@ -204,7 +207,7 @@ def softmax_forward_looped_kernel(
             seen = larger(seen, wide(values[j]), WALK[5])
     else:
         seen = wide(load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1))
-    terms = row_terms(guessed(largest_of(seen, SHAPE[0], WALK[5])))
+    terms = row_terms(guessed(largest_of(seen, SHAPE[0], WALK[5])), DTYPE)
     total, largest = row_sum(
         x, out, n, values, rows, x_walk, out_walk, terms,
         SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL, HELD,
@@ -212,7 +215,7 @@ def softmax_forward_looped_kernel(
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
-    right = row_terms(largest)
+    right = row_terms(largest, DTYPE)
     if differ(terms, right) > 0:
         total, _same = row_sum(
             x, out, n, values, rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1, HELD
@@ -221,10 +224,11 @@ def softmax_forward_looped_kernel(
     if LOG:
         peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
         near = clear_winner(total, peak)
-        rest = total
+        high, low = log_sum(total, peak, largest, right, DTYPE)
         if any_row(near) > 0:
             rest = row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
-        factors = log_sum(total, peak, near, rest, largest, lowest, right, SAFE, DTYPE)
+            high, low = either(near, log_sum_of_winner(rest, peak, largest, DTYPE), (high, low))
+        factors = emptied((high, low), total, lowest, SAFE)
     else:
         factors = divisors(total, lowest, SAFE)
     first = HELD * TILE

@@ -14,7 +14,7 @@ from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import APART, GROUP, LANES, Rows, power_of_two
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
-from nbxtensor.ops._softmax_settings import Setting, tile_of
+from nbxtensor.ops._softmax_settings import FEW_ROWS, Setting, tile_of
 from nbxtensor.ops._softmax_split import (
     HANDED_ON,
     softmax_split_finish_kernel,
@@ -193,8 +193,8 @@ class Split:
             rows.shape(kept, setting.width),
             setting.num_warps,
         )
-        # In place, what is written must not be summed again by another program.
-        if case.out_is_new and rows.groups <= FEW_GROUPS and kept == 1:
+        # Every program adds the partial sums itself. In place, it must not sum again what another one has written.
+        if case.out_is_new and rows.count <= FEW_ROWS and rows.groups <= FEW_GROUPS and kept == 1:
             tail = APART if rows.length % (setting.unroll * LANES) else 0
             constants: dict[str, Constant] = {
                 "COUNT": setting.unroll,

@@ -1,11 +1,14 @@
 """The candidate space of softmax: which kernel, and how it is cut into programs. Every setting gives the same bits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
+
+FEW_ROWS = 4  # of which every program of a split row adds the partial sums itself
+MANY_ROWS = 64  # from which on a program a row keeps a GPU busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
     if profile.registers_per_thread == 0:
         return True
     tiles = setting.unroll + setting.held if setting.form == "looped" else -(-rows.length // LANES)
-    words = tiles * setting.kept * tile // (setting.num_warps * profile.warp_size)
+    words = tiles * setting.kept * tile // (setting.num_warps * profile.warp_size) * max(4, itemsize) // 4
     return words + 24 <= min(profile.registers_per_thread, 2048 // setting.num_warps)
 
 
@@ -72,29 +75,55 @@ def _on_cpu(rows: Rows) -> list[Setting]:
     return [held, looped] if rows.length <= (LANES if across else 8 * LANES) else [looped]
 
 
-def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
-    tile, widest = tile_of(rows), power_of_two(rows.inner)
-    tiles = -(-rows.length // LANES)
-    tried: list[Setting] = []
+def _short(n: int, widest: int, log_form: bool) -> list[Setting]:
+    """Rows of up to a tile: about 1,024 elements a program."""
+    tile = max(4, power_of_two(n))
+    kept = min(widest, max(1, 1024 // tile))
+    quick = 2 if log_form or n <= 64 or n > 512 else 4
+    warps = max(1, min(quick, kept * tile // 128)) if n <= 1024 else 4
+    return [Setting(kept, warps), Setting(kept, max(1, warps // 2)), Setting(min(widest, 2 * kept), 4)]
+
+
+def _long(n: int, itemsize: int, log_form: bool) -> list[Setting]:
+    """Longer rows, one a program: held as long as they fit, then looped with a part held."""
+    warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 4 * LANES else 1024))
+    held = [Setting(1, warps), Setting(1, min(16, 2 * warps)), Setting(1, max(2, warps // 2))]
+    looped = [Setting(1, 8, "looped", unroll=8), Setting(1, 16, "looped", unroll=4)]
+    if itemsize == 4 and n > 16 * LANES:
+        looped.insert(0, Setting(1, 16, "looped", unroll=4, held=12 if log_form else 8))
+        if not log_form and n <= 26 * LANES:
+            looped.insert(0, Setting(1, 32))
+    elif itemsize == 2 and n > GROUP:
+        looped.insert(0, Setting(1, 16, "looped", unroll=4, held=8))
+    if n > GROUP and not log_form:
+        looped.insert(0, Setting(1, 16, "looped", unroll=8))
+    if itemsize == 8:
+        held = [replace(s, num_warps=min(16, 2 * s.num_warps)) for s in held]
+        looped = [Setting(1, 16, "looped", unroll=2), Setting(1, 8, "looped", unroll=2)]
+    held_ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
+    return held + looped if n <= held_ends else looped
+
+
+def _split(rows: Rows, log_form: bool) -> list[Setting]:
+    few = rows.count <= FEW_ROWS and not log_form
+    return [Setting(1, 1, "split", unroll=1 if few else 2, width=64), Setting(1, 2, "split", unroll=2, width=128)]
+
+
+def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+    n, widest = rows.length, power_of_two(rows.inner)
     if rows.axis == 0:
-        tried.append(Setting(min(widest, max(8, 16_384 // (tile * tiles))), 16, "looped" if tiles > 1 else "held"))
-    else:
-        # 2,048 bytes to a warp at least; where rows are masked, several of them hide what the masks cost.
-        together = 4 if tile <= 1024 and rows.length % tile else 1
-        kept = min(widest, together * max(1, 2048 // (itemsize * tile)))
-        warps = min(16, max(1, power_of_two(kept * tile * tiles // 1024)))
-        if rows.length > 4 * LANES and rows.count <= 64:
-            tried.append(Setting(1, 1, "split", unroll=2, width=64))
-        tried.append(Setting(kept, warps, "held"))
-        tried.append(Setting(1, 16, "looped", unroll=8))
-    tried.append(Setting(1, 8, "looped", unroll=4))
-    tried += [Setting(k, w, "held") for k in (1, 2, 4, 8, 16, 32) if k <= widest for w in (1, 2, 4, 8, 16, 32)]
-    tried += [Setting(1, w, "looped", unroll=u) for w in (4, 8, 16, 32) for u in (1, 2, 4, 8, 16)]
-    tried += [Setting(1, w, "split", unroll=2, width=c) for c in (32, 64, 128, 256) for w in (1, 2)]
-    return tried
+        tile, tiles = tile_of(rows), -(-n // LANES)
+        kept = min(widest, max(8, 16_384 // (tile * tiles)))
+        across = Setting(kept, 16, "looped" if tiles > 1 else "held")
+        return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
+    looped = [Setting(1, 4, "looped")]
+    if n <= LANES:
+        return _short(n, widest, log_form) + looped
+    split = _split(rows, log_form) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    return split + _long(n, itemsize, log_form) + looped
 
 
-def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
+def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     Raises
@@ -102,7 +131,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting
     CompileError
         If the profile allows none.
     """
-    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize)
+    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize, log_form)
     found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
     if not found:
         raise CompileError(

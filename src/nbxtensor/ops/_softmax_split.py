@@ -10,10 +10,13 @@ from nbxtensor.kernel.reduce import add, minus_zero, tree_sum
 from nbxtensor.kernel.row_exp import (
     clear_winner,
     divisors,
+    either,
+    emptied,
     guessed,
     larger,
     largest_of,
     log_sum,
+    log_sum_of_winner,
     row_exp,
     row_terms,
     wide,
@@ -74,6 +77,7 @@ def softmax_split_lanes_kernel(
     WIDTH: tl.constexpr = SHAPE[2]
     PARTS: tl.constexpr = LANES // WIDTH
     STEPS: tl.constexpr = GROUP_SIZE // LANES
+    DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     program = tl.program_id(0).to(tl.int64)
     lanes = program % PARTS
@@ -95,7 +99,7 @@ def softmax_split_lanes_kernel(
             top = larger(top, wide(v), WALK[5])
         values += (v,)
     largest = largest_of(top, SHAPE[0], WALK[5])
-    terms = row_terms(guessed(largest))
+    terms = row_terms(guessed(largest), DTYPE)
     for j in tl.static_range(STEPS):
         e = tile_exp(values[j], terms, SHAPE, WALK)
         at = begin + j * LANES
@@ -128,6 +132,7 @@ def softmax_split_groups_kernel(
 ):  # fmt: skip
     """Sum one group of one row: from its nodes, or again where another range of terms is right."""
     NODES: tl.constexpr = SHAPE[2] // 4
+    DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     program = tl.program_id(0).to(tl.int64)
     group = program % groups
@@ -141,10 +146,10 @@ def softmax_split_groups_kernel(
     largest = seen
     if SAFE:
         largest = guessed(seen)
-    right = row_terms(largest)
+    right = row_terms(largest, DTYPE)
     each = tl.arange(0, PARTS)
     own = tl.load(tops + program * PARTS + each)
-    terms = row_terms(guessed(own))
+    terms = row_terms(guessed(own), DTYPE)
     wrong = tl.max(((terms[0] != right[0]) | (terms[2] != right[2])).to(tl.int32), 0) > 0
     along = tl.arange(0, NODES)[None, :]
     whole = tl.load(nodes + program * NODES + along)
@@ -220,12 +225,14 @@ def softmax_split_write_kernel(
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
-    terms = row_terms(largest)
+    terms = row_terms(largest, DTYPE)
     total = with_bad(_lanes_of_groups(sums, groups, k, mask, SHAPE, LANES), largest)
     if LOG:
         peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
         rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, terms, SAFE, DTYPE)
+        winner = log_sum_of_winner(rest, peak, largest, DTYPE)
+        factors = either(clear_winner(total, peak), winner, log_sum(total, peak, largest, terms, DTYPE))
+        factors = emptied(factors, total, lowest, SAFE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(COUNT):
@@ -266,8 +273,8 @@ def softmax_split_finish_kernel(
     lowest = largest == float("-inf")
     if SAFE:
         largest = tl.where(lowest, 0.0, largest)
-    right = row_terms(largest)
-    terms = row_terms(guessed(each))
+    right = row_terms(largest, DTYPE)
+    terms = row_terms(guessed(each), DTYPE)
     wrong = ((terms[0] != right[0]) | (terms[2] != right[2])) & (i < groups * PARTS)
     g = tl.arange(0, GROUPS)[:, None]
     along = tl.arange(0, NODES)[None, :]
@@ -288,7 +295,9 @@ def softmax_split_finish_kernel(
     total = with_bad(total, largest)
     if LOG:
         peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
-        factors = log_sum(total, peak, clear_winner(total, peak), rest, largest, lowest, right, SAFE, DTYPE)
+        winner = log_sum_of_winner(rest, peak, largest, DTYPE)
+        factors = either(clear_winner(total, peak), winner, log_sum(total, peak, largest, right, DTYPE))
+        factors = emptied(factors, total, lowest, SAFE)
     else:
         factors = divisors(total, lowest, SAFE)
     for j in tl.static_range(COUNT):

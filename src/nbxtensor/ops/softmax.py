@@ -57,7 +57,7 @@ def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, new_out: boo
     rows = rows_of(x.shape, (axis,), (x.strides, out.strides))
     case = Case(name, rows, x.dtype, x.device, safe, new_out)
     if setting is None:
-        setting = candidates(rows, x.device.profile, x.dtype.itemsize)[0]
+        setting = candidates(rows, x.device.profile, x.dtype.itemsize, case.log)[0]
     return launches(case, setting)
 
 
