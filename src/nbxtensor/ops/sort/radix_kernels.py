@@ -1,0 +1,220 @@
+"""Long rows: the kernels of one radix pass of 8 bits, as separate launches because nothing orders programs inside one.
+
+Elements lie in tiles. Each tile is counted; the counts of tiles that precede in the row and of smaller digits give
+where each digit of a tile begins; each tile is sorted by digit in registers and written there. Elements are packed with
+their index (see `nbxtensor.ops.sort.keys`; PACK = 0: keys and indices in tensors of their own, which share one block of
+memory). `places` has room for two states of all rows. A pass in which every digit of a row is the same moves nothing:
+`done` counts the moves so far, which says where a row lies: 0 still in `x`, then in the first and second state by turns.
+
+PASS is ``(SHIFT, TOP, FIRST, LAST)``: where the digit lies in a packed element (PACK = 0: in a key), whether it holds
+the sign, whether the source is `x` for sure, and whether the results are written.
+"""
+
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.ops.sort.keys import order_key, pack, packed_index, packed_key, restored
+from nbxtensor.ops.sort.layout import along_row, row_offset
+from nbxtensor.ops.sort.network import sort_network
+
+BINS = 256
+
+
+@kernel
+def _state(places, done, total, PACK: tl.constexpr):
+    """The keys (or packed elements) and indices of the state that `done` moves lead to."""
+    at = places + ((done + 1) % 2).to(tl.int64) * total
+    if PACK:
+        more = at
+    else:
+        more = at + 2 * total
+    return at, more
+
+
+@kernel
+def _elements(
+    x, places, done, row, i, n, total, across, x_step,
+    KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
+):  # fmt: skip
+    """Positions `i` of a row: packed elements, or keys and indices."""
+    here = i < n
+    fresh = here
+    if not PASS[2]:
+        fresh = here & (done == 0)
+    key = order_key(tl.load(x + across + along_row(i, x_step, X_FORM), mask=fresh, other=0), KEY)
+    if PACK:
+        a = pack(key, i, PACK)
+        b = a
+    else:
+        a = key.to(tl.int64)
+        b = i
+    if not PASS[2]:
+        moved = here & (done > 0)
+        at, more = _state(places, done, total, PACK)
+        a = tl.where(done == 0, a, tl.load(at + (row * n + i), mask=moved, other=0))
+        if not PACK:
+            b = tl.where(done == 0, b, tl.load(more + (row * n + i), mask=moved, other=0))
+    return a, b
+
+
+@kernel
+def _digit(a, PASS: tl.constexpr):
+    digit = ((a >> PASS[0]) & 255).to(tl.int32)
+    if PASS[1]:
+        digit = digit ^ 128
+    return digit
+
+
+@kernel
+def _moves(done, row, PASS: tl.constexpr):
+    """How often a row was moved before this pass."""
+    if PASS[2]:
+        moves = tl.zeros((), tl.int32)
+    else:
+        moves = tl.load(done + row)
+    return moves
+
+
+@kernel
+def radix_sort_tile_counts_kernel(
+    x, places, starts, done, n, total, tiles, kept, x_kept, x_step,
+    TILE: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
+):  # fmt: skip
+    """Where each digit begins once a tile is sorted by digit: the counts of a tile, summed."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program // tiles
+    i = (program - row * tiles) * TILE + tl.arange(0, TILE)
+    across = row_offset(row, kept, x_kept, X_FORM)
+    moves = _moves(done, row, PASS)
+    a, _ = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
+    counts = tl.histogram(_digit(a, PASS), 256, mask=i < n)
+    tl.store(starts + program * 256 + tl.arange(0, 256), tl.cumsum(counts, 0) - counts)
+
+
+@kernel
+def _counts(starts, row, t, end, n, tiles, TILE: tl.constexpr):
+    """Beginnings and counts of the digits in tiles `t` of a row; 0 from `end`."""
+    d = tl.arange(0, 256)[None, :]
+    here = (t < end)[:, None]
+    pointers = starts + ((row * tiles + t)[:, None] * 256 + d)
+    begin = tl.load(pointers, mask=here, other=0)
+    size = tl.minimum(n - t * TILE, TILE).to(tl.int32)
+    following = tl.load(pointers + 1, mask=here & (d < 255), other=0)
+    following = tl.where(d < 255, following, size[:, None])
+    return begin, tl.where(here, following - begin, 0)
+
+
+@kernel
+def radix_sort_tile_prefix_kernel(
+    starts, totals, n, tiles, chunks, TILE: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """In a chunk of CHUNK tiles: what lies before each digit of a tile, less its beginning in the tile; and totals."""
+    program = tl.program_id(0).to(tl.int64)
+    row = program // chunks
+    first = (program - row * chunks) * CHUNK
+    end = tl.minimum(first + CHUNK, tiles)
+    d = tl.arange(0, 256)[None, :]
+    before = tl.zeros((256,), tl.int32)
+    for at in range(first, end, BLOCK):
+        t = at + tl.arange(0, BLOCK)
+        begin, count = _counts(starts, row, t, end, n, tiles, TILE)
+        earlier = tl.cumsum(count, 0) - count + before[None, :]
+        tl.store(starts + ((row * tiles + t)[:, None] * 256 + d), earlier - begin, mask=(t < end)[:, None])
+        before += tl.sum(count, 0)
+    tl.store(totals + program * 256 + tl.arange(0, 256), before)
+
+
+@kernel
+def _chunk_counts(starts, totals, row, c, n, chunks, TILE: tl.constexpr, DIRECT: tl.constexpr):
+    """Beginnings and counts of chunks `c`; DIRECT: a chunk is one tile."""
+    if DIRECT:
+        begin, count = _counts(starts, row, c, chunks, n, chunks, TILE)
+    else:
+        pointers = totals + ((row * chunks + c)[:, None] * 256 + tl.arange(0, 256)[None, :])
+        count = tl.load(pointers, mask=(c < chunks)[:, None], other=0)
+        begin = tl.zeros_like(count)
+    return begin, count
+
+
+@kernel
+def radix_sort_histogram_kernel(
+    starts, totals, bases, done, done_after, n, chunks,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, DIRECT: tl.constexpr, PASS: tl.constexpr,
+):  # fmt: skip
+    """Of each row: where each digit of each chunk goes, and whether the pass moves anything."""
+    row = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, 256)
+    sums = tl.zeros((256,), tl.int64)
+    for at in range(0, chunks, BLOCK):
+        c = at + tl.arange(0, BLOCK)
+        _, count = _chunk_counts(starts, totals, row, c, n, chunks, TILE, DIRECT)
+        sums += tl.sum(count, 0).to(tl.int64)
+    before = tl.cumsum(sums, 0) - sums
+    moves = _moves(done, row, PASS) + (tl.max(sums, 0) != n).to(tl.int32)
+    tl.store(done_after + row, moves)
+    for at in range(0, chunks, BLOCK):
+        c = at + tl.arange(0, BLOCK)
+        begin, count = _chunk_counts(starts, totals, row, c, n, chunks, TILE, DIRECT)
+        base = tl.cumsum(count, 0) - count - begin + before[None, :]
+        pointers = bases + ((row * chunks + c)[:, None] * 256 + d[None, :])
+        tl.store(pointers, base.to(bases.dtype.element_ty), mask=(c < chunks)[:, None])
+        before += tl.sum(count, 0).to(tl.int64)
+
+
+@kernel
+def radix_sort_scatter_kernel(
+    x, places, starts, bases, done, done_after, values, indices,
+    n, total, limit, tiles, chunks, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
+    NET: tl.constexpr, CHUNK: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr,
+    X_FORM: tl.constexpr, V_FORM: tl.constexpr, I_FORM: tl.constexpr, WANTED: tl.constexpr, PASS: tl.constexpr,
+):  # fmt: skip
+    """Sort a tile by digit and write each element to its place."""
+    TILE: tl.constexpr = 2 ** NET[0]
+    program = tl.program_id(0).to(tl.int64)
+    row = program // tiles
+    tile = program - row * tiles
+    begin = tile * TILE
+    across = row_offset(row, kept, x_kept, X_FORM)
+    moves = _moves(done, row, PASS)
+    if PASS[3]:
+        turns = moves + 1
+    else:
+        turns = tl.load(done_after + row)
+    for _ in range(moves, turns):
+        local = tl.arange(0, TILE)
+        i = begin + local
+        a, b = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
+        digit = tl.where(i < n, _digit(a, PASS), 256)
+        order, _ = sort_network(tl.reshape((digit << NET[0]) | local, (1, TILE)), 0, NET, False)
+        order = tl.reshape(order, (TILE,))
+        digit = order >> NET[0]
+        source = order & (TILE - 1)
+        there = digit < 256
+        a = tl.gather(a, source, 0)
+        if not PACK:
+            b = tl.gather(b, source, 0)
+        base = tl.load(bases + ((row * chunks + tile // CHUNK) * 256 + digit), mask=there, other=0).to(tl.int64)
+        if CHUNK > 1:
+            base += tl.load(starts + (program * 256 + digit), mask=there, other=0)
+        at = base + local
+        if PASS[3]:
+            if PACK:
+                key = packed_key(a, PACK)
+                index = packed_index(a, PACK).to(tl.int64)
+            else:
+                index = b
+                if KEY[0] == 64:
+                    key = a
+                else:
+                    key = a.to(tl.int32)
+            there = there & (at < limit)
+            if WANTED[0]:
+                value = restored(key, x + across + along_row(index, x_step, X_FORM), there, KEY)
+                pointers = values + row_offset(row, kept, v_kept, V_FORM) + along_row(at, v_step, V_FORM)
+                tl.store(pointers, value, mask=there)
+            if WANTED[1]:
+                pointers = indices + row_offset(row, kept, i_kept, I_FORM) + along_row(at, i_step, I_FORM)
+                tl.store(pointers, index, mask=there)
+        else:
+            state, more = _state(places, moves + 1, total, PACK)
+            tl.store(state + (row * n + at), a, mask=there)
+            if not PACK:
+                tl.store(more + (row * n + at), b, mask=there)
