@@ -40,20 +40,28 @@ def along(BIT: tl.constexpr, NET: tl.constexpr):
 
 
 @kernel
-def _folded(x, BIT: tl.constexpr, NET: tl.constexpr, COMBINE: tl.constexpr):
-    """Fold the axis of one bit to size 1."""
+def _both(x, BIT: tl.constexpr, NET: tl.constexpr):
+    """Exclusive or of the neighbours along the axis of one bit, which gets size 1."""
     LOG: tl.constexpr = NET[0]
     AXIS: tl.constexpr = LOG - BIT - (BIT >= NET[1]) * NET[2] + (BIT >= LOG - NET[2]) * (LOG - NET[1])
-    return tl.reduce(x, AXIS, COMBINE, keep_dims=True)
+    return tl.reduce(x, AXIS, _xor, keep_dims=True)
+
+
+@kernel
+def _least(x, BIT: tl.constexpr, NET: tl.constexpr):
+    """The smaller of the neighbours along the axis of one bit, which gets size 1."""
+    LOG: tl.constexpr = NET[0]
+    AXIS: tl.constexpr = LOG - BIT - (BIT >= NET[1]) * NET[2] + (BIT >= LOG - NET[2]) * (LOG - NET[1])
+    return tl.reduce(x, AXIS, _smaller, keep_dims=True)
 
 
 @kernel
 def _step(x, i, BIT: tl.constexpr, NET: tl.constexpr, PAIR: tl.constexpr):
     """Order the neighbours along the axis of one bit: the smaller goes to 0."""
-    y = x ^ _folded(x, BIT, NET, _xor)
+    y = x ^ _both(x, BIT, NET)
     right = along(BIT, NET) == 1
     if PAIR:
-        j = i ^ _folded(i, BIT, NET, _xor)
+        j = i ^ _both(i, BIT, NET)
         swap = ((x > y) | ((x == y) & (i > j))) != right
         x = tl.where(swap, y, x)
         i = tl.where(swap, j, i)
@@ -72,10 +80,10 @@ def _better_half(x, i, BIT: tl.constexpr, NET: tl.constexpr, PAIR: tl.constexpr)
     if PAIR:
         x, i = _step(x, i, BIT, NET, PAIR)
         right = along(BIT, NET) == 1
-        x = _folded(tl.where(right, 0, x), BIT, NET, _xor)
-        i = _folded(tl.where(right, 0, i), BIT, NET, _xor)
+        x = _both(tl.where(right, 0, x), BIT, NET)
+        i = _both(tl.where(right, 0, i), BIT, NET)
     else:
-        x = _folded(x, BIT, NET, _smaller)
+        x = _least(x, BIT, NET)
     return x, i
 
 
