@@ -56,13 +56,13 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     passes: list[list[Plan]] = []
     for p in range(layout.key[0] // DIGIT):
         last = p == layout.key[0] // DIGIT - 1
-        which: dict[str, Constant] = {"PASS": (pack // 2 + DIGIT * p, int(last), int(p == 0), int(last))}
+        which: dict[str, Constant] = {"PASS": (int(p == 0), int(last))}
         what: dict[str, Constant] = {"KEY": layout.key, "PACK": pack, "X_FORM": layout.forms[0], **which}
         counts = Plan(
             name, radix_sort_tile_counts_kernel, device, (count * tiles, 1, 1),
             {
                 "x": Pointer(raw), "places": Pointer(place), "starts": Pointer(int32), "done": Pointer(int32),
-                "n": n, "total": total, "tiles": tiles, **walk, "x_step": layout.steps[0],
+                "n": n, "total": total, "tiles": tiles, "number": p, **walk, "x_step": layout.steps[0],
             },
             {"TILE": tile, **what}, options, total,
         )  # fmt: skip
@@ -85,7 +85,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
             {
                 "x": Pointer(raw), "places": Pointer(place), "starts": Pointer(int32), "bases": Pointer(base),
                 "done": Pointer(int32), "done_after": Pointer(int32), "values": Pointer(raw), "indices": Pointer(int64),
-                "n": n, "total": total, "limit": layout.limit, "tiles": tiles, "chunks": chunks, **walk,
+                "n": n, "total": total, "limit": layout.limit, "tiles": tiles, "chunks": chunks, "number": p, **walk,
                 "v_kept": layout.kept_strides[1], "i_kept": layout.kept_strides[2], "x_step": layout.steps[0],
                 "v_step": layout.steps[1], "i_step": layout.steps[2],
             },

@@ -6,8 +6,8 @@ their index (see `nbxtensor.ops.sort.keys`; PACK = 0: keys and indices in tensor
 memory). `places` has room for two states of all rows. A pass in which every digit of a row is the same moves nothing:
 `done` counts the moves so far, which says where a row lies: 0 still in `x`, then in the first and second state by turns.
 
-PASS is ``(SHIFT, TOP, FIRST, LAST)``: where the digit lies in a packed element (PACK = 0: in a key), whether it holds
-the sign, whether the source is `x` for sure, and whether the results are written.
+PASS is ``(FIRST, LAST)``: whether the source is `x` for sure, and whether the results are written; the last digit holds
+the sign. `number` counts the digits from the lowest.
 """
 
 from nbxtensor.compiler.source import kernel, tl
@@ -37,7 +37,7 @@ def _elements(
     """Positions `i` of a row: packed elements, or keys and indices."""
     here = i < n
     fresh = here
-    if not PASS[2]:
+    if not PASS[0]:
         fresh = here & (done == 0)
     key = order_key(tl.load(x + across + along_row(i, x_step, X_FORM), mask=fresh, other=0), KEY)
     if PACK:
@@ -46,7 +46,7 @@ def _elements(
     else:
         a = key.to(tl.int64)
         b = i
-    if not PASS[2]:
+    if not PASS[0]:
         moved = here & (done > 0)
         at, more = _state(places, done, total, PACK)
         a = tl.where(done == 0, a, tl.load(at + (row * n + i), mask=moved, other=0))
@@ -56,8 +56,8 @@ def _elements(
 
 
 @kernel
-def _digit(a, PASS: tl.constexpr):
-    digit = ((a >> PASS[0]) & 255).to(tl.int32)
+def _digit(a, number, PACK: tl.constexpr, PASS: tl.constexpr):
+    digit = ((a >> (PACK // 2 + 8 * number).to(a.dtype)) & 255).to(tl.int32)
     if PASS[1]:
         digit = digit ^ 128
     return digit
@@ -66,7 +66,7 @@ def _digit(a, PASS: tl.constexpr):
 @kernel
 def _moves(done, row, PASS: tl.constexpr):
     """How often a row was moved before this pass."""
-    if PASS[2]:
+    if PASS[0]:
         moves = tl.zeros((), tl.int32)
     else:
         moves = tl.load(done + row)
@@ -75,7 +75,7 @@ def _moves(done, row, PASS: tl.constexpr):
 
 @kernel
 def radix_sort_tile_counts_kernel(
-    x, places, starts, done, n, total, tiles, kept, x_kept, x_step,
+    x, places, starts, done, n, total, tiles, number, kept, x_kept, x_step,
     TILE: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
     """Where each digit begins once a tile is sorted by digit: the counts of a tile, summed."""
@@ -85,7 +85,7 @@ def radix_sort_tile_counts_kernel(
     across = row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
     a, _ = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
-    counts = tl.histogram(_digit(a, PASS), 256, mask=i < n)
+    counts = tl.histogram(_digit(a, number, PACK, PASS), 256, mask=i < n)
     tl.store(starts + program * 256 + tl.arange(0, 256), tl.cumsum(counts, 0) - counts)
 
 
@@ -162,7 +162,7 @@ def radix_sort_histogram_kernel(
 @kernel
 def radix_sort_scatter_kernel(
     x, places, starts, bases, done, done_after, values, indices,
-    n, total, limit, tiles, chunks, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
+    n, total, limit, tiles, chunks, number, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
     NET: tl.constexpr, CHUNK: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr,
     X_FORM: tl.constexpr, V_FORM: tl.constexpr, I_FORM: tl.constexpr, WANTED: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
@@ -174,7 +174,7 @@ def radix_sort_scatter_kernel(
     begin = tile * TILE
     across = row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
-    if PASS[3]:
+    if PASS[1]:
         turns = moves + 1
     else:
         turns = tl.load(done_after + row)
@@ -182,7 +182,7 @@ def radix_sort_scatter_kernel(
         local = tl.arange(0, TILE)
         i = begin + local
         a, b = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
-        digit = tl.where(i < n, _digit(a, PASS), 256)
+        digit = tl.where(i < n, _digit(a, number, PACK, PASS), 256)
         order, _ = sort_network(tl.reshape((digit << NET[0]) | local, (1, TILE)), 0, NET, False)
         order = tl.reshape(order, (TILE,))
         digit = order >> NET[0]
@@ -195,7 +195,7 @@ def radix_sort_scatter_kernel(
         if CHUNK > 1:
             base += tl.load(starts + (program * 256 + digit), mask=there, other=0)
         at = base + local
-        if PASS[3]:
+        if PASS[1]:
             if PACK:
                 key = packed_key(a, PACK)
                 index = packed_index(a, PACK).to(tl.int64)
