@@ -92,11 +92,26 @@ def pack(key, index, PACK: tl.constexpr):
 
 
 @kernel
-def packed_key(packed, PACK: tl.constexpr):
+def key_in(place, KEY: tl.constexpr, PACK: tl.constexpr):
+    """The key in a packed element (PACK = 0: in a key that was widened)."""
     if PACK == 64:
-        key = (packed >> 32).to(tl.int32)
+        key = (place >> 32).to(tl.int32)
+    elif PACK == 32:
+        key = place >> 16
+    elif KEY[0] == 64:
+        key = place
     else:
-        key = packed >> 16
+        key = place.to(tl.int32)
+    return key
+
+
+@kernel
+def largest_key(KEY: tl.constexpr):
+    """No key is larger."""
+    if KEY[0] == 64:
+        key = tl.full((), KEY[2], tl.int64)
+    else:
+        key = tl.full((), KEY[2], tl.int32)
     return key
 
 
@@ -107,3 +122,13 @@ def packed_index(packed, PACK: tl.constexpr):
     else:
         index = packed & 0xFFFF
     return index
+
+
+@kernel
+def least_place(PACK: tl.constexpr):
+    """No packed element (PACK = 0: widened key) is smaller."""
+    if PACK == 32:
+        place = tl.full((), -0x80000000, tl.int32)
+    else:
+        place = tl.full((), -0x8000000000000000, tl.int64)
+    return place

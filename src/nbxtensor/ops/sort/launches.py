@@ -2,7 +2,7 @@
 
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Plan
-from nbxtensor.ops.sort.cpu import sort_rows
+from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.layout import Layout, Run
 from nbxtensor.ops.sort.radix import radix_sort
 from nbxtensor.ops.sort.tile import LONGEST, log_of, packing, place_dtype, tile_plan
@@ -15,7 +15,7 @@ PIECE_LOG = 12
 def launches(name: str, device: Device, layout: Layout) -> Run:
     """A function of the addresses of x, values and indices that writes the first `limit` elements of sorted rows."""
     if device.profile.warp_size == 1:
-        return sort_rows(name, device, layout)
+        return (select_rows if 8 * layout.limit <= layout.length else sort_rows)(name, device, layout)
     if layout.limit <= MOST_SELECTED and 4 * layout.limit <= layout.length:
         return select(name, device, layout)
     if layout.length <= (LONGEST if packing(layout) else LONGEST // 2):

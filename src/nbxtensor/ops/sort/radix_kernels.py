@@ -11,7 +11,7 @@ the sign. `number` counts the digits from the lowest.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.ops.sort.keys import order_key, pack, packed_index, packed_key, restored
+from nbxtensor.ops.sort.keys import key_in, order_key, pack, packed_index, restored
 from nbxtensor.ops.sort.layout import along_row, row_offset
 from nbxtensor.ops.sort.network import sort_network
 
@@ -196,15 +196,11 @@ def radix_sort_scatter_kernel(
             base += tl.load(starts + (program * 256 + digit), mask=there, other=0)
         at = base + local
         if PASS[1]:
+            key = key_in(a, KEY, PACK)
             if PACK:
-                key = packed_key(a, PACK)
                 index = packed_index(a, PACK).to(tl.int64)
             else:
                 index = b
-                if KEY[0] == 64:
-                    key = a
-                else:
-                    key = a.to(tl.int32)
             there = there & (at < limit)
             if WANTED[0]:
                 value = restored(key, x + across + along_row(index, x_step, X_FORM), there, KEY)

@@ -11,7 +11,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
-from nbxtensor.ops.sort.keys import RAW, order_key, pack, packed_index, packed_key, restored
+from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored
 from nbxtensor.ops.sort.layout import Layout, along_row, row_offset
 from nbxtensor.ops.sort.network import sort_network
 
@@ -88,15 +88,11 @@ def tile_sort_kernel(
     a, b = sort_network(a, b, NET, PACK == 0)
     j = tl.arange(0, KEPT)[None, :]
     if LAST:
+        key = key_in(a, KEY, PACK)
         if PACK:
-            key = packed_key(a, PACK)
             index = packed_index(a, PACK).to(tl.int64)
         else:
             index = b
-            if KEY[0] == 64:
-                key = a
-            else:
-                key = a.to(tl.int32)
         there = (row < count)[:, None] & (j < limit)
         if WANTED[0]:
             value = restored(key, x + across + along_row(index, x_step, X_FORM), there, KEY)
