@@ -62,7 +62,9 @@ def layout_of(
 ) -> Layout:
     """The rows along `axis` of an operand of `shape`; `strides` are those of x, values and indices."""
     others = [d for d in range(len(shape)) if d != axis]
-    kept, kept_strides = merge_dims([shape[d] for d in others], [[s[d] for d in others] for s in strides], function=function)
+    kept, kept_strides = merge_dims(
+        [shape[d] for d in others], [[s[d] for d in others] for s in strides], function=function
+    )
     count = 1
     for n in kept:
         count *= n
