@@ -1,7 +1,7 @@
 """Sorting: ``sort``, ``argsort``, ``sort_with_indices`` and ``topk``.
 
 Shapes
-    Any with at least one axis, any strides; rows may be empty. Results have the shape of `x` (topk: `k` along the axis).
+    Any with at least one axis, any strides; rows may be empty. Results have the shape of `x`; topk: `k` on the axis.
 Dtypes
     All that have arithmetic. Indices are int64 and always a permutation of the row's positions.
 Errors

@@ -36,7 +36,7 @@ def digit_of(a, P: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr, DIGITS: 
     """Digit P of a packed element or key; the highest holds the sign."""
     SIGN: tl.constexpr = 1 << (KEY[0] - 1 - (DIGITS[1] - 1) * DIGITS[0])
     MASK: tl.constexpr = (1 << DIGITS[0]) - 1
-    if P == DIGITS[1] - 1:
+    if DIGITS[1] - 1 == P:
         # The digits may reach beyond the key's bits, where the sign repeats.
         digit = ((a >> (PACK // 2 + P * DIGITS[0])) & (2 * SIGN - 1)) ^ SIGN
     else:
@@ -99,7 +99,7 @@ def sort_packed(keys, more, counters, n, KEY: tl.constexpr, PACK: tl.constexpr, 
     PASSES: tl.constexpr = DIGITS[1]
     for at in range(0, RADIX * PASSES, RADIX):
         tl.store(counters + at + tl.arange(0, RADIX), tl.zeros((RADIX,), tl.int64))
-    for i in range(0, n):
+    for i in range(n):
         a = tl.load(keys + i)
         for p in tl.static_range(PASSES):
             slot = counters + (p * RADIX + digit_of(a, p, KEY, PACK, DIGITS))
@@ -109,14 +109,14 @@ def sort_packed(keys, more, counters, n, KEY: tl.constexpr, PACK: tl.constexpr, 
         slots = counters + p * RADIX
         same = tl.load(slots + digit_of(tl.load(keys + state), p, KEY, PACK, DIGITS))
         moves = (same != n).to(tl.int64)
-        for _ in range(0, moves):
+        for _ in range(moves):
             before = n * 0
-            for d in range(0, RADIX):
+            for d in range(RADIX):
                 here = tl.load(slots + d)
                 tl.store(slots + d, before)
                 before += here
             target = n - state
-            for i in range(0, n):
+            for i in range(n):
                 a = tl.load(keys + state + i)
                 slot = slots + digit_of(a, p, KEY, PACK, DIGITS)
                 to = tl.load(slot)
@@ -155,7 +155,7 @@ def _shorten(keys, more, counters, size, limit, KEY: tl.constexpr, PACK: tl.cons
     """Sort the `size` candidates and put the first `limit` to the front; returns the key of the last of them."""
     state = sort_packed(keys, more, counters, size, KEY, PACK, DIGITS)
     last = key_in(tl.load(keys + (state + limit - 1)), KEY, PACK)
-    for i in range(0, (state > 0).to(tl.int64) * limit):
+    for i in range((state > 0).to(tl.int64) * limit):
         tl.store(keys + i, tl.load(keys + (state + i)))
         if not PACK:
             tl.store(more + i, tl.load(more + (state + i)))

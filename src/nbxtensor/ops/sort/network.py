@@ -35,7 +35,7 @@ def _smaller(a, b):
 def along(BIT: tl.constexpr, NET: tl.constexpr):
     """0 and 1 along the axis of one bit."""
     LOG: tl.constexpr = NET[0]
-    AXIS: tl.constexpr = LOG - BIT - (BIT >= NET[1]) * NET[2] + (BIT >= LOG - NET[2]) * (LOG - NET[1])
+    AXIS: tl.constexpr = LOG - BIT - (NET[1] <= BIT) * NET[2] + (LOG - NET[2] <= BIT) * (LOG - NET[1])
     return tl.reshape(tl.arange(0, 2), [1] * AXIS + [2] + [1] * (LOG - AXIS))
 
 
@@ -43,7 +43,7 @@ def along(BIT: tl.constexpr, NET: tl.constexpr):
 def _both(x, BIT: tl.constexpr, NET: tl.constexpr):
     """Exclusive or of the neighbours along the axis of one bit, which gets size 1."""
     LOG: tl.constexpr = NET[0]
-    AXIS: tl.constexpr = LOG - BIT - (BIT >= NET[1]) * NET[2] + (BIT >= LOG - NET[2]) * (LOG - NET[1])
+    AXIS: tl.constexpr = LOG - BIT - (NET[1] <= BIT) * NET[2] + (LOG - NET[2] <= BIT) * (LOG - NET[1])
     return tl.reduce(x, AXIS, _xor, keep_dims=True)
 
 
@@ -51,7 +51,7 @@ def _both(x, BIT: tl.constexpr, NET: tl.constexpr):
 def _least(x, BIT: tl.constexpr, NET: tl.constexpr):
     """The smaller of the neighbours along the axis of one bit, which gets size 1."""
     LOG: tl.constexpr = NET[0]
-    AXIS: tl.constexpr = LOG - BIT - (BIT >= NET[1]) * NET[2] + (BIT >= LOG - NET[2]) * (LOG - NET[1])
+    AXIS: tl.constexpr = LOG - BIT - (NET[1] <= BIT) * NET[2] + (LOG - NET[2] <= BIT) * (LOG - NET[1])
     return tl.reduce(x, AXIS, _smaller, keep_dims=True)
 
 
@@ -65,7 +65,7 @@ def _step(x, i, BIT: tl.constexpr, NET: tl.constexpr, PAIR: tl.constexpr):
         swap = ((x > y) | ((x == y) & (i > j))) != right
         x = tl.where(swap, y, x)
         i = tl.where(swap, j, i)
-    elif BIT >= NET[0] - NET[2]:
+    elif NET[0] - NET[2] <= BIT:
         x = tl.where((x > y) != right, y, x)
     elif x.dtype.primitive_bitwidth <= 32:
         x = tl.where(right, tl.maximum(x, y), tl.minimum(x, y))
@@ -103,7 +103,7 @@ def _flat(x, NET: tl.constexpr):
     LOG: tl.constexpr = NET[0]
     KEEP: tl.constexpr = NET[3]
     BEHIND: tl.constexpr = LOG - NET[1] - NET[2]
-    LOW: tl.constexpr = (KEEP < NET[1]) * KEEP + (KEEP >= NET[1]) * NET[1]
+    LOW: tl.constexpr = (NET[1] > KEEP) * KEEP + (NET[1] <= KEEP) * NET[1]
     REST: tl.constexpr = KEEP - LOW
     MORE: tl.constexpr = (REST < BEHIND) * REST + (REST >= BEHIND) * BEHIND
     h = tl.reshape(x, (x.shape[0], 2**MORE, 2 ** (REST - MORE), 2**LOW))

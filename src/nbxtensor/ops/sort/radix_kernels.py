@@ -4,7 +4,7 @@ Elements lie in tiles. Each tile is counted; the counts of tiles that precede in
 where each digit of a tile begins; each tile is sorted by digit in registers and written there. Elements are packed with
 their index (see `nbxtensor.ops.sort.keys`; PACK = 0: keys and indices in tensors of their own, which share one block of
 memory). `places` has room for two states of all rows. A pass in which every digit of a row is the same moves nothing:
-`done` counts the moves so far, which says where a row lies: 0 still in `x`, then in the first and second state by turns.
+`done` counts the moves so far, which says where a row lies: at 0 in `x`, then in one state and the other by turns.
 
 PASS is ``(FIRST, LAST)``: whether the source is `x` for sure, and whether the results are written; the last digit holds
 the sign. `number` counts the digits from the lowest.

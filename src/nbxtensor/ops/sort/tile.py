@@ -1,4 +1,4 @@
-"""Rows in registers: a program sorts a block of short rows with a network, or selects the best of a piece of a long one.
+"""Rows in registers: a program sorts a block of short rows with a network, or selects the best of a piece of a row.
 
 Elements are packed with their index where 64 (16-bit elements: 32) bits hold both; else keys and indices go in pairs.
 """
