@@ -76,7 +76,7 @@ def _run(
 
 def _numpy_order(x: "np.ndarray[Any, Any]", axis: int, descending: bool) -> "np.ndarray[Any, Any]":
     """The stable order, NaN last ascending and first descending."""
-    if x.dtype.kind not in "biuf":  # bfloat16, whose NaN NumPy does not know
+    if x.dtype.name == "bfloat16":  # whose NaN NumPy does not know
         x = x.astype(np.float32)
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")

@@ -48,7 +48,7 @@ def select(name: str, device: Device, layout: Layout, piece_log: int = PIECE_LOG
         if last:
             break
         length = pieces << keep
-        sizes.append(layout.count * length)
+        sizes.append(layout.count * length)  # a multiple of 2: what lies behind is aligned
     place = place_dtype(packing(layout))
     parts = 1 if packing(layout) else 2
 

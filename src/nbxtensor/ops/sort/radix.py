@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from nbxtensor.base.dtypes import int32, int64
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device, Profile
-from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
-from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.kernel.launch import ALIGNMENT, Argument, Constant, Plan, Pointer
 from nbxtensor.ops.sort.keys import RAW
 from nbxtensor.ops.sort.layout import Layout, Run
 from nbxtensor.ops.sort.radix_kernels import (
@@ -35,6 +34,13 @@ def setting_for(profile: Profile) -> Setting:
     return Setting(6, 1, 16) if profile.warp_size == 1 else Setting()
 
 
+def _neighbours(layout: Layout, place_size: int, first: bool) -> int:
+    """How many neighbours (log2) one thread loads."""
+    if layout.length % ALIGNMENT or (first and layout.steps[0] != 1):
+        return 0
+    return (ALIGNMENT // (layout.key[0] // 8 if first else place_size)).bit_length() - 1
+
+
 def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | None = None) -> list[list[Plan]]:
     """The launches of each pass: counts, (prefix of chunks,) histogram, scatter."""
     setting = setting_for(device.profile) if setting is None else setting
@@ -45,17 +51,14 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     chunks = -(-tiles // chunk)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     base = int32 if n < 1 << 31 else int64
-    whole = n % 16 == 0
-    size = min(layout.key[0] // 8 if layout.steps[0] == 1 else 16, place.itemsize)
-    low = min(power_of_two(16 // size).bit_length() - 1, setting.log) if whole else 0
     spread = (device.profile.warp_size * setting.num_warps).bit_length() - 1
-    low, net_spread = (low, min(spread, setting.log - low)) if device.profile.warp_size > 1 else (0, 0)
     block = 4 if device.profile.warp_size == 1 else 32
     options = Options(num_warps=setting.num_warps)
     walk: dict[str, Argument] = {"kept": layout.kept, "x_kept": layout.kept_strides[0]}
     passes: list[list[Plan]] = []
     for p in range(layout.key[0] // DIGIT):
         last = p == layout.key[0] // DIGIT - 1
+        low = _neighbours(layout, place.itemsize, p == 0) if device.profile.warp_size > 1 else 0
         which: dict[str, Constant] = {"PASS": (int(p == 0), int(last))}
         what: dict[str, Constant] = {"KEY": layout.key, "PACK": pack, "X_FORM": layout.forms[0], **which}
         counts = Plan(
@@ -90,7 +93,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
                 "v_step": layout.steps[1], "i_step": layout.steps[2],
             },
             {
-                "NET": (setting.log, low, net_spread, setting.log), "CHUNK": chunk, **what,
+                "NET": (setting.log, low, min(spread, setting.log - low), setting.log), "CHUNK": chunk, **what,
                 "V_FORM": layout.forms[1], "I_FORM": layout.forms[2], "WANTED": layout.wanted,
             },
             options, total,
@@ -114,9 +117,10 @@ def radix_sort(name: str, device: Device, layout: Layout, setting: Setting | Non
         starts = new((count * tiles * BINS,), int32, device)
         totals = new((count * chunks * BINS,), int32, device)
         bases = new((count * chunks * BINS,), base.dtype, device)
-        done = new((len(passes) + 1, count), int32, device)
+        step = -(-4 * count // ALIGNMENT) * ALIGNMENT
+        done = new((step // 4 * (len(passes) + 1),), int32, device)
         for p, plans in enumerate(passes):
-            before, after = done.ptr + 4 * count * p, done.ptr + 4 * count * (p + 1)
+            before, after = done.ptr + step * p, done.ptr + step * (p + 1)
             plans[0].run(x, places.ptr, starts.ptr, before)
             if len(plans) == 4:
                 plans[1].run(starts.ptr, totals.ptr)

@@ -3,10 +3,11 @@
 Elements lie in tiles. Each tile is counted; the counts of tiles that precede in the row and of smaller digits give
 where each digit of a tile begins; each tile is sorted by digit in registers and written there. Elements are packed with
 their index (see `nbxtensor.ops.sort.keys`; PACK = 0: keys and indices in tensors of their own, which share one block of
-memory). `places` has room for two states of all rows. A pass in which every digit of a row is the same moves nothing:
-`done` counts the moves so far, which says where a row lies: at 0 in `x`, then in one state and the other by turns.
+memory). `places` has room for two states of all rows. A pass in which every digit of a row is the same moves nothing,
+unless it is the first, which packs, or the last, which unpacks: `done` counts the moves so far, which says in which
+state a row lies.
 
-PASS is ``(FIRST, LAST)``: whether the source is `x` for sure, and whether the results are written; the last digit holds
+PASS is ``(FIRST, LAST)``: whether the source is `x`, and whether the results are written; the last digit holds
 the sign. `number` counts the digits from the lowest.
 """
 
@@ -19,9 +20,9 @@ BINS = 256
 
 
 @kernel
-def _state(places, done, total, PACK: tl.constexpr):
-    """The keys (or packed elements) and indices of the state that `done` moves lead to."""
-    at = places + ((done + 1) % 2).to(tl.int64) * total
+def _state(places, moves, total, PACK: tl.constexpr):
+    """The keys (or packed elements) and indices of the state that so many moves lead to."""
+    at = places + ((moves + 1) % 2).to(tl.int64) * total
     if PACK:
         more = at
     else:
@@ -31,27 +32,24 @@ def _state(places, done, total, PACK: tl.constexpr):
 
 @kernel
 def _elements(
-    x, places, done, row, i, n, total, across, x_step,
+    x, places, moves, row, i, n, total, across, x_step,
     KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
     """Positions `i` of a row: packed elements, or keys and indices."""
-    here = i < n
-    fresh = here
-    if not PASS[0]:
-        fresh = here & (done == 0)
-    key = order_key(tl.load(x + across + along_row(i, x_step, X_FORM), mask=fresh, other=0), KEY)
-    if PACK:
-        a = pack(key, i, PACK)
-        b = a
+    if PASS[0]:
+        key = order_key(tl.load(x + across + along_row(i, x_step, X_FORM), mask=i < n, other=0), KEY)
+        if PACK:
+            a = pack(key, i, PACK)
+            b = a
+        else:
+            a = key.to(tl.int64)
+            b = i
     else:
-        a = key.to(tl.int64)
-        b = i
-    if not PASS[0]:
-        moved = here & (done > 0)
-        at, more = _state(places, done, total, PACK)
-        a = tl.where(done == 0, a, tl.load(at + (row * n + i), mask=moved, other=0))
+        keys, more = _state(places, moves, total, PACK)
+        a = tl.load(keys + (row * n + i), mask=i < n, other=0)
+        b = a
         if not PACK:
-            b = tl.where(done == 0, b, tl.load(more + (row * n + i), mask=moved, other=0))
+            b = tl.load(more + (row * n + i), mask=i < n, other=0)
     return a, b
 
 
@@ -148,7 +146,11 @@ def radix_sort_histogram_kernel(
         _, count = _chunk_counts(starts, totals, row, c, n, chunks, TILE, DIRECT)
         sums += tl.sum(count, 0).to(tl.int64)
     before = tl.cumsum(sums, 0) - sums
-    moves = _moves(done, row, PASS) + (tl.max(sums, 0) != n).to(tl.int32)
+    moves = _moves(done, row, PASS)
+    if PASS[0]:
+        moves += 1
+    else:
+        moves += (tl.max(sums, 0) != n).to(tl.int32)
     tl.store(done_after + row, moves)
     for at in range(0, chunks, BLOCK):
         c = at + tl.arange(0, BLOCK)
