@@ -32,24 +32,26 @@ def _state(places, moves, total, PACK: tl.constexpr):
 
 @kernel
 def _elements(
-    x, places, moves, row, i, n, total, across, x_step,
+    x, places, moves, row, begin, local, left, n, total, x_step,
     KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
-    """Positions `i` of a row: packed elements, or keys and indices."""
+    """`left` elements of a row from `begin`: packed elements, or keys and indices. FIRST: `x` is where the row lies."""
+    here = local < left
     if PASS[0]:
-        key = order_key(tl.load(x + across + along_row(i, x_step, X_FORM), mask=i < n, other=0), KEY)
+        pointers = (x + along_row(begin, x_step, X_FORM)) + along_row(local, x_step, X_FORM)
+        key = order_key(tl.load(pointers, mask=here, other=0), KEY)
         if PACK:
-            a = pack(key, i, PACK)
+            a = pack(key, begin + local, PACK)
             b = a
         else:
             a = key.to(tl.int64)
-            b = i
+            b = begin + local
     else:
         keys, more = _state(places, moves, total, PACK)
-        a = tl.load(keys + (row * n + i), mask=i < n, other=0)
+        a = tl.load((keys + (row * n + begin)) + local, mask=here, other=0)
         b = a
         if not PACK:
-            b = tl.load(more + (row * n + i), mask=i < n, other=0)
+            b = tl.load((more + (row * n + begin)) + local, mask=here, other=0)
     return a, b
 
 
@@ -79,11 +81,13 @@ def radix_sort_tile_counts_kernel(
     """Where each digit begins once a tile is sorted by digit: the counts of a tile, summed."""
     program = tl.program_id(0).to(tl.int64)
     row = program // tiles
-    i = (program - row * tiles) * TILE + tl.arange(0, TILE)
-    across = row_offset(row, kept, x_kept, X_FORM)
+    begin = (program - row * tiles) * TILE
+    left = tl.minimum(n - begin, TILE).to(tl.int32)
+    local = tl.arange(0, TILE)
+    x += row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
-    a, _ = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
-    counts = tl.histogram(_digit(a, number, PACK, PASS), 256, mask=i < n)
+    a, _ = _elements(x, places, moves, row, begin, local, left, n, total, x_step, KEY, PACK, X_FORM, PASS)
+    counts = tl.histogram(_digit(a, number, PACK, PASS), 256, mask=local < left)
     tl.store(starts + program * 256 + tl.arange(0, 256), tl.cumsum(counts, 0) - counts)
 
 
@@ -174,29 +178,29 @@ def radix_sort_scatter_kernel(
     row = program // tiles
     tile = program - row * tiles
     begin = tile * TILE
-    across = row_offset(row, kept, x_kept, X_FORM)
+    left = tl.minimum(n - begin, TILE).to(tl.int32)
+    x += row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
     if PASS[1]:
-        turns = moves + 1
+        after = moves + 1
     else:
-        turns = tl.load(done_after + row)
-    for _ in range(moves, turns):
+        after = tl.load(done_after + row)
+    if after > moves:
         local = tl.arange(0, TILE)
-        i = begin + local
-        a, b = _elements(x, places, moves, row, i, n, total, across, x_step, KEY, PACK, X_FORM, PASS)
-        digit = tl.where(i < n, _digit(a, number, PACK, PASS), 256)
+        a, b = _elements(x, places, moves, row, begin, local, left, n, total, x_step, KEY, PACK, X_FORM, PASS)
+        digit = tl.where(local < left, _digit(a, number, PACK, PASS), 256)
         order, _ = sort_network(tl.reshape((digit << NET[0]) | local, (1, TILE)), 0, NET, False)
         order = tl.reshape(order, (TILE,))
         digit = order >> NET[0]
         source = order & (TILE - 1)
-        there = digit < 256
+        there = local < left
         a = tl.gather(a, source, 0)
         if not PACK:
             b = tl.gather(b, source, 0)
-        base = tl.load(bases + ((row * chunks + tile // CHUNK) * 256 + digit), mask=there, other=0).to(tl.int64)
+        at = tl.load((bases + (row * chunks + tile // CHUNK) * 256) + digit, mask=there, other=0)
         if CHUNK > 1:
-            base += tl.load(starts + (program * 256 + digit), mask=there, other=0)
-        at = base + local
+            at += tl.load((starts + program * 256) + digit, mask=there, other=0)
+        at += local
         if PASS[1]:
             key = key_in(a, KEY, PACK)
             if PACK:
@@ -205,14 +209,14 @@ def radix_sort_scatter_kernel(
                 index = b
             there = there & (at < limit)
             if WANTED[0]:
-                value = restored(key, x + across + along_row(index, x_step, X_FORM), there, KEY)
-                pointers = values + row_offset(row, kept, v_kept, V_FORM) + along_row(at, v_step, V_FORM)
+                value = restored(key, x + along_row(index, x_step, X_FORM), there, KEY)
+                pointers = (values + row_offset(row, kept, v_kept, V_FORM)) + along_row(at, v_step, V_FORM)
                 tl.store(pointers, value, mask=there)
             if WANTED[1]:
-                pointers = indices + row_offset(row, kept, i_kept, I_FORM) + along_row(at, i_step, I_FORM)
+                pointers = (indices + row_offset(row, kept, i_kept, I_FORM)) + along_row(at, i_step, I_FORM)
                 tl.store(pointers, index, mask=there)
         else:
-            state, more = _state(places, moves + 1, total, PACK)
-            tl.store(state + (row * n + at), a, mask=there)
+            keys, more = _state(places, moves + 1, total, PACK)
+            tl.store((keys + row * n) + at, a, mask=there)
             if not PACK:
-                tl.store(more + (row * n + at), b, mask=there)
+                tl.store((more + row * n) + at, b, mask=there)
