@@ -65,6 +65,8 @@ def layout_of(
     kept, kept_strides = merge_dims(
         [shape[d] for d in others], [[s[d] for d in others] for s in strides], function=function
     )
+    if kept == (1,):
+        kept_strides = ((0,),) * 3  # the offset of the only row is seen to be aligned
     count = 1
     for n in kept:
         count *= n

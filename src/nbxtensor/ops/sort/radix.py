@@ -25,8 +25,8 @@ DIGIT = 8
 class Setting:
     """How a radix sort runs: tile (log2), its warps, tiles of a chunk."""
 
-    log: int = 11
-    num_warps: int = 4
+    log: int = 10
+    num_warps: int = 2
     chunk: int = 256
 
 
