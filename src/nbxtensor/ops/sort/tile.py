@@ -132,7 +132,7 @@ def setting_for(profile: Profile, layout: Layout, log: int, first: bool) -> Sett
     if profile.warp_size == 1:
         return Setting(1, 1, 0)
     pack = packing(layout)
-    per_thread = PER_THREAD if pack else PER_THREAD // 2
+    per_thread = PER_THREAD if pack and n > 512 else PER_THREAD // 2
     warps = max(1, n // (profile.warp_size * per_thread))
     rows = max(1, profile.warp_size * per_thread * warps // n) if n <= 1024 else 1
     size = layout.key[0] // 8 if first else place_dtype(pack).itemsize
