@@ -54,17 +54,20 @@ def tile_sort_kernel(
     N: tl.constexpr = 2 ** NET[0]
     KEPT: tl.constexpr = 2 ** NET[3]
     r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    local = tl.arange(0, N)[None, :]
     if PIECES:
         row = r // pieces
-        begin = (r - row * pieces) * N
+        begin = ((r - row * pieces) * N)[:, None]
+        here = (row < count)[:, None] & (local < tl.minimum(n - begin, N).to(tl.int32))
+        i = begin + local
     else:
         row = r
-        begin = tl.zeros((ROWS,), tl.int64)
-    i = tl.arange(0, N)[None, :] + begin[:, None]
-    here = (row < count)[:, None] & (i < n)
+        begin = tl.zeros((1, 1), tl.int64)
+        here = (row < count)[:, None] & (local < n.to(tl.int32))
+        i = local
     across = row_offset(row, kept, x_kept, X_FORM)[:, None]
     if FIRST:
-        pointers = x + across + along_row(i, x_step, X_FORM)
+        pointers = (x + across + along_row(begin, x_step, X_FORM)) + along_row(local, x_step, X_FORM)
         if MASKED:
             key = order_key(tl.load(pointers, mask=here, other=0), KEY)
         else:
@@ -74,13 +77,14 @@ def tile_sort_kernel(
             b = 0
         else:
             a = key.to(tl.int64)
-            b = i
+            b = i.to(tl.int64)
     else:
-        a = tl.load(places + (row[:, None] * n + i), mask=here, other=0)
+        pointers = (places + (row[:, None] * n + begin)) + local
+        a = tl.load(pointers, mask=here, other=0)
         if PACK:
             b = 0
         else:
-            b = tl.load(places + (row[:, None] * n + i) + count * n, mask=here, other=0)
+            b = tl.load(pointers + count * n, mask=here, other=0)
     if MASKED or not FIRST:
         a = tl.where(here, a, _worst(PACK))
         if not PACK:
