@@ -6,8 +6,9 @@ import pytest
 import nbxtensor as nbx
 from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
-from nbxtensor.ops.sort.launches import select, sort_tiles
+from nbxtensor.ops.sort.launches import sort_tiles
 from nbxtensor.ops.sort.radix import Setting, radix_sort
+from nbxtensor.ops.sort.topk import select_groups, select_pieces
 from sort_tools import by_hand, numbers
 
 
@@ -65,8 +66,23 @@ def test_radix_skips_constant_digits(device: str) -> None:
 def test_selection_by_pieces(
     dtype: str, shape: tuple[int, ...], axis: int, limit: int, piece: int, device: str
 ) -> None:
-    path = lambda d, layout: select("topk", d, layout, piece)  # noqa: E731
+    path = lambda d, layout: select_pieces("topk", d, layout, piece)  # noqa: E731
     by_hand(path, numbers(dtype, shape), axis, True, device, limit)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "axis", "limit", "size"),
+    [
+        ("float32", (3, 100), -1, 2, 4),
+        ("float32", (2, 1500), -1, 3, 32),
+        ("float64", (3, 200), -1, 3, 4),
+        ("bfloat16", (200, 3), 0, 2, 8),
+    ],
+)
+def test_selection_by_groups(dtype: str, shape: tuple[int, ...], axis: int, limit: int, size: int, device: str) -> None:
+    path = lambda d, layout: select_groups("topk", d, layout, 6, size)  # noqa: E731
+    for descending in (False, True):
+        by_hand(path, numbers(dtype, shape), axis, descending, device, limit)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

@@ -132,3 +132,13 @@ def least_place(PACK: tl.constexpr):
     else:
         place = tl.full((), -0x8000000000000000, tl.int64)
     return place
+
+
+@kernel
+def worst_place(PACK: tl.constexpr):
+    """No element (PACK = 0: no key, and no index) is larger."""
+    if PACK == 32:
+        worst = tl.full((), 0x7FFFFFFF, tl.int32)
+    else:
+        worst = tl.full((), 0x7FFFFFFFFFFFFFFF, tl.int64)
+    return worst

@@ -11,7 +11,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
-from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored
+from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored, worst_place
 from nbxtensor.ops.sort.layout import Layout, along_row, row_offset
 from nbxtensor.ops.sort.network import sort_network
 
@@ -26,16 +26,6 @@ class Setting:
     rows: int
     num_warps: int
     low: int
-
-
-@kernel
-def _worst(PACK: tl.constexpr):
-    """What sorts behind every element."""
-    if PACK == 32:
-        worst = tl.full((), 0x7FFFFFFF, tl.int32)
-    else:
-        worst = tl.full((), 0x7FFFFFFFFFFFFFFF, tl.int64)
-    return worst
 
 
 @kernel
@@ -86,9 +76,9 @@ def tile_sort_kernel(
         else:
             b = tl.load(pointers + count * n, mask=here, other=0)
     if MASKED or not FIRST:
-        a = tl.where(here, a, _worst(PACK))
+        a = tl.where(here, a, worst_place(PACK))
         if not PACK:
-            b = tl.where(here, b, _worst(PACK))
+            b = tl.where(here, b, worst_place(PACK))
     a, b = sort_network(a, b, NET, PACK == 0)
     j = tl.arange(0, KEPT)[None, :]
     if LAST:
