@@ -8,7 +8,7 @@ from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.launches import sort_tiles
 from nbxtensor.ops.sort.radix import Setting, radix_sort
-from nbxtensor.ops.sort.topk import select_groups, select_pieces
+from nbxtensor.ops.sort.selection import select_groups, select_pieces
 from sort_tools import by_hand, numbers
 
 

@@ -4,8 +4,8 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.layout import Layout, Run
 from nbxtensor.ops.sort.radix import radix_sort
+from nbxtensor.ops.sort.selection import select
 from nbxtensor.ops.sort.tile import LONGEST, log_of, packing, tile_plan
-from nbxtensor.ops.sort.topk import select
 
 MOST_SELECTED = 512
 
