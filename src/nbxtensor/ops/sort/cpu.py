@@ -7,7 +7,6 @@ from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
 from nbxtensor.ops.sort.keys import RAW
 from nbxtensor.ops.sort.layout import Layout, Run
 from nbxtensor.ops.sort.tile import packing, place_dtype
-from nbxtensor.tensor.tensor import new
 
 WORKERS = 16
 VECTOR = 64
@@ -60,11 +59,11 @@ def _launch(
     }  # fmt: skip
     fn = row_select_kernel if select else row_sort_kernel
     plan = Plan(name, fn, device, (workers, 1, 1), arguments, constants, work=layout.count * layout.length)
-    size = workers * room * (2 if pack else 4)
+    size = workers * room * (2 if pack else 4) * place.itemsize
+    counted = (workers * digits[1] << digits[0]) * int64.itemsize
 
     def run(x: int, values: int, indices: int) -> None:
-        places = new((size,), place, device)
-        counters = new((workers * digits[1] << digits[0],), int64, device)
+        places, counters = device.allocate(size), device.allocate(counted)
         plan.run(x, places.ptr, counters.ptr, values, indices)
 
     return run

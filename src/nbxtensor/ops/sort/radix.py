@@ -16,7 +16,6 @@ from nbxtensor.ops.sort.radix_kernels import (
     radix_sort_tile_prefix_kernel,
 )
 from nbxtensor.ops.sort.tile import packing, place_dtype
-from nbxtensor.tensor.tensor import new
 
 DIGIT = 8
 
@@ -112,13 +111,13 @@ def radix_sort(name: str, device: Device, layout: Layout, setting: Setting | Non
     base = passes[0][-1].arguments["bases"]
     assert isinstance(base, Pointer)
 
+    nbytes = max(16, states * count * layout.length * place_dtype(pack).itemsize)
+    tables = 4 * count * tiles * BINS, 4 * count * chunks * BINS, base.dtype.itemsize * count * chunks * BINS
+    step = -(-4 * count // ALIGNMENT) * ALIGNMENT
+
     def run(x: int, values: int, indices: int) -> None:
-        places = new((max(1, states * count * layout.length),), place_dtype(pack), device)
-        starts = new((count * tiles * BINS,), int32, device)
-        totals = new((count * chunks * BINS,), int32, device)
-        bases = new((count * chunks * BINS,), base.dtype, device)
-        step = -(-4 * count // ALIGNMENT) * ALIGNMENT
-        done = new((step // 4 * (len(passes) + 1),), int32, device)
+        places, done = device.allocate(nbytes), device.allocate(step * (len(passes) + 1))
+        starts, totals, bases = map(device.allocate, tables)
         for p, plans in enumerate(passes):
             before, after = done.ptr + step * p, done.ptr + step * (p + 1)
             plans[0].run(x, places.ptr, starts.ptr, before)

@@ -15,7 +15,6 @@ from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, 
 from nbxtensor.ops.sort.layout import Layout, Run, along_row, row_offset
 from nbxtensor.ops.sort.network import sort_network
 from nbxtensor.ops.sort.tile import log_of, packing, place_dtype, tile_plan
-from nbxtensor.tensor.tensor import new
 
 PIECE_LOG = 12
 """Elements (log2) of a piece that one program selects from."""
@@ -103,13 +102,13 @@ def group_select_kernel(
 def select_pieces(name: str, device: Device, layout: Layout, piece_log: int = PIECE_LOG) -> Run:
     """Select the best of each piece of the rows, then of those, until one piece is left."""
     stages, sizes, _ = _stages(name, device, layout, layout.length, piece_log, (True, True))
-    place, parts = place_dtype(packing(layout)), 1 if packing(layout) else 2
+    parts = 1 if packing(layout) else 2
 
     def run(x: int, values: int, indices: int) -> None:
         source = None
         for plan, size in zip(stages[:-1], sizes[:-1], strict=True):
-            found = new((parts * size,), place, device)
-            plan.run(x, x if source is None else source.ptr, found.ptr, found.ptr + size * place.itemsize)
+            found = device.allocate(parts * size)
+            plan.run(x, x if source is None else source.ptr, found.ptr, found.ptr + (parts - 1) * size)
             source = found
         stages[-1].run(x, x if source is None else source.ptr, values, indices)
 
@@ -119,7 +118,7 @@ def select_pieces(name: str, device: Device, layout: Layout, piece_log: int = PI
 def _stages(
     name: str, device: Device, layout: Layout, length: int, piece_log: int, ends: tuple[bool, bool]
 ) -> tuple[list[Plan], list[int], int]:
-    """Launches that select among rows of `length`, the sizes of what they leave, and the wanted (log2).
+    """Launches that select among rows of `length`, the bytes (without indices) that they leave, and the wanted (log2).
 
     `ends`: whether the first reads the tensor, and whether the last writes the results.
     """
@@ -133,7 +132,7 @@ def _stages(
         plan, pieces = tile_plan(name, device, layout, log, keep, stage=stage, length=length)
         plans.append(plan)
         length = pieces << keep
-        sizes.append(layout.count * length)  # a multiple of 2: what lies behind is aligned
+        sizes.append(layout.count * length * place_dtype(packing(layout)).itemsize)
         if done:
             return plans, sizes, keep
 
@@ -183,15 +182,15 @@ def select_groups(
         },
         Options(num_warps=last_warps), count << log,
     )  # fmt: skip
-    sizes = [count * found, *sizes]
+    sizes = [count * found * place.itemsize, *sizes]
     parts = 1 if pack else 2
 
     def run(x: int, values: int, indices: int) -> None:
-        source = new((parts * sizes[0],), place, device)
-        best.run(x, source.ptr, source.ptr + sizes[0] * place.itemsize)
+        source = device.allocate(parts * sizes[0])
+        best.run(x, source.ptr, source.ptr + (parts - 1) * sizes[0])
         for plan, room in zip(stages, sizes[1:], strict=True):
-            target = new((parts * room,), place, device)
-            plan.run(x, source.ptr, target.ptr, target.ptr + room * place.itemsize)
+            target = device.allocate(parts * room)
+            plan.run(x, source.ptr, target.ptr, target.ptr + (parts - 1) * room)
             source = target
         last.run(x, source.ptr, values, indices)
 
