@@ -7,7 +7,8 @@ import nbxtensor as nbx
 from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.launches import sort_tiles
-from nbxtensor.ops.sort.radix import Setting, radix_sort
+from nbxtensor.ops.sort.layout import layout_of
+from nbxtensor.ops.sort.radix import Setting, radix_plans, radix_sort
 from nbxtensor.ops.sort.selection import select_groups, select_pieces
 from sort_tools import by_hand, numbers
 
@@ -54,6 +55,26 @@ def test_radix_skips_constant_digits(device: str) -> None:
     by_hand(lambda d, layout: radix_sort("sort", d, layout, setting), x, -1, False, device)
 
 
+def test_a_constant_digit_moves_nothing(device: str) -> None:
+    x = nbx.asarray(np.arange(60, dtype=np.int32)[::-1].copy(), device=device)
+    values, indices = nbx.empty((60,), dtype="int32", device=device), nbx.empty((60,), dtype="int64", device=device)
+    strides = ((1,), (1,), (1,))
+    layout = layout_of((60,), 0, 60, strides, x.dtype, False, (True, True), "nbx.sort")
+    passes = radix_plans("sort", x.device, layout, Setting(6, 2, 256))
+    places = nbx.full((120,), -1, dtype="int64", device=device)
+    starts, totals, bases = (nbx.empty((256,), dtype="int32", device=device) for _ in range(3))
+    done = nbx.zeros((20,), dtype="int32", device=device)
+    for p, (counts, histogram, scatter) in enumerate(passes):
+        before, after = done.ptr + 16 * p, done.ptr + 16 * (p + 1)
+        counts.run(x.ptr, places.ptr, starts.ptr, before)
+        histogram.run(starts.ptr, totals.ptr, bases.ptr, before, after)
+        scatter.run(x.ptr, places.ptr, starts.ptr, bases.ptr, before, after, values.ptr, indices.ptr)
+    assert done[4:13:4].tolist() == [1, 1, 1]
+    assert nbx.all(places[60:] == -1)
+    assert values.tolist() == list(range(60))
+    assert indices.tolist() == list(range(60))[::-1]
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "axis", "limit", "piece"),
     [
@@ -75,7 +96,7 @@ def test_selection_by_pieces(
     [
         ("float32", (3, 100), -1, 2, 4),
         ("float32", (2, 1500), -1, 3, 32),
-        ("float64", (3, 200), -1, 3, 4),
+        ("int64", (2, 700), -1, 5, 32),
         ("bfloat16", (200, 3), 0, 2, 8),
     ],
 )
@@ -83,6 +104,14 @@ def test_selection_by_groups(dtype: str, shape: tuple[int, ...], axis: int, limi
     path = lambda d, layout: select_groups("topk", d, layout, 6, size)  # noqa: E731
     for descending in (False, True):
         by_hand(path, numbers(dtype, shape), axis, descending, device, limit)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_a_group_stands_for_its_first_element(dtype: str, device: str) -> None:
+    x = np.zeros((1, 4096), dtype)
+    columns = 4 * get(device).profile.warp_size
+    x[0, [0, 1, 2, 24 * columns]] = 1
+    by_hand(lambda d, layout: select_groups("topk", d, layout, 6, 32), x, -1, True, device, 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

@@ -47,7 +47,7 @@ def group_best_kernel(
             wide = tl.where(here, key.to(tl.int64), worst_place(PACK))
             least = tl.min(wide, 0)
             first = tl.min(tl.where(here & (wide == least[None, :]), at + local, worst_place(0)), 0)
-            better = (least < best) | ((least == best) & (first < where))
+            better = least < best
             best = tl.where(better, least, best)
             where = tl.where(better, first, where)
     tl.store((places + program * COLUMNS) + column, best)
