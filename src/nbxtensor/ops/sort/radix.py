@@ -6,6 +6,7 @@ from nbxtensor.base.dtypes import int32, int64
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.launch import ALIGNMENT, Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.rows import power_of_two
 from nbxtensor.ops.sort.keys import RAW
 from nbxtensor.ops.sort.layout import Layout, Run
 from nbxtensor.ops.sort.radix_kernels import (
@@ -18,26 +19,21 @@ from nbxtensor.ops.sort.radix_kernels import (
 from nbxtensor.ops.sort.tile import packing, place_dtype
 
 DIGIT = 8
+CHUNKS = 256
+"""So many chunks of a row are wanted at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a radix sort runs: tile (log2), its warps, tiles of a chunk."""
+    """How a radix sort runs: tile (log2), its warps, tiles of a chunk (at least)."""
 
     log: int = 10
-    num_warps: int = 2
-    chunk: int = 256
+    num_warps: int = 1
+    chunk: int = 32
 
 
 def setting_for(profile: Profile) -> Setting:
     return Setting(6, 1, 16) if profile.warp_size == 1 else Setting()
-
-
-def _neighbours(layout: Layout, place_size: int, first: bool) -> int:
-    """How many neighbours (log2) one thread loads."""
-    if layout.length % ALIGNMENT or (first and layout.steps[0] != 1):
-        return 0
-    return (ALIGNMENT // (layout.key[0] // 8 if first else place_size)).bit_length() - 1
 
 
 def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | None = None) -> list[list[Plan]]:
@@ -46,7 +42,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     pack, n, count = packing(layout), layout.length, layout.count
     total, tile = n * count, 1 << setting.log
     tiles = -(-n // tile)
-    chunk = setting.chunk if tiles > setting.chunk else 1
+    chunk = max(setting.chunk, power_of_two(-(-tiles // CHUNKS))) if tiles > 2 * setting.chunk else 1
     chunks = -(-tiles // chunk)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     base = int32 if n < 1 << 31 else int64
@@ -57,14 +53,13 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     passes: list[list[Plan]] = []
     for p in range(layout.key[0] // DIGIT):
         last = p == layout.key[0] // DIGIT - 1
-        low = _neighbours(layout, place.itemsize, p == 0) if device.profile.warp_size > 1 else 0
         which: dict[str, Constant] = {"PASS": (int(p == 0), int(last))}
         what: dict[str, Constant] = {"KEY": layout.key, "PACK": pack, "X_FORM": layout.forms[0], **which}
         counts = Plan(
             name, radix_sort_tile_counts_kernel, device, (count * tiles, 1, 1),
             {
                 "x": Pointer(raw), "places": Pointer(place), "starts": Pointer(int32), "done": Pointer(int32),
-                "n": n, "total": total, "tiles": tiles, "number": p, **walk, "x_step": layout.steps[0],
+                "n": n, "last": n - 1, "total": total, "tiles": tiles, "number": p, **walk, "x_step": layout.steps[0],
             },
             {"TILE": tile, **what}, options, total,
         )  # fmt: skip
@@ -87,12 +82,12 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
             {
                 "x": Pointer(raw), "places": Pointer(place), "starts": Pointer(int32), "bases": Pointer(base),
                 "done": Pointer(int32), "done_after": Pointer(int32), "values": Pointer(raw), "indices": Pointer(int64),
-                "n": n, "total": total, "limit": layout.limit, "tiles": tiles, "chunks": chunks, "number": p, **walk,
-                "v_kept": layout.kept_strides[1], "i_kept": layout.kept_strides[2], "x_step": layout.steps[0],
-                "v_step": layout.steps[1], "i_step": layout.steps[2],
+                "n": n, "last": n - 1, "total": total, "limit": layout.limit, "tiles": tiles, "chunks": chunks,
+                "number": p, **walk, "v_kept": layout.kept_strides[1], "i_kept": layout.kept_strides[2],
+                "x_step": layout.steps[0], "v_step": layout.steps[1], "i_step": layout.steps[2],
             },
             {
-                "NET": (setting.log, low, min(spread, setting.log - low), setting.log), "CHUNK": chunk, **what,
+                "NET": (setting.log, 0, min(spread, setting.log), setting.log), "CHUNK": chunk, **what,
                 "V_FORM": layout.forms[1], "I_FORM": layout.forms[2], "WANTED": layout.wanted,
             },
             options, total,

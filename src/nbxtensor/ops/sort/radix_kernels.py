@@ -8,7 +8,9 @@ unless it is the first, which packs, or the last, which unpacks: `done` counts t
 state a row lies.
 
 PASS is ``(FIRST, LAST)``: whether the source is `x`, and whether the results are written; the last digit holds
-the sign. `number` counts the digits from the lowest.
+the sign. `number` counts the digits from the lowest. `last` is n - 1: what
+Triton cannot see to be 0 (last + 1 - n) keeps it from letting a thread load several neighbours, whose places in order
+would then have to be exchanged before they are stored.
 """
 
 from nbxtensor.compiler.source import kernel, tl
@@ -32,11 +34,10 @@ def _state(places, moves, total, PACK: tl.constexpr):
 
 @kernel
 def _elements(
-    x, places, moves, row, begin, local, left, n, total, x_step,
+    x, places, moves, row, begin, local, here, n, total, x_step,
     KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
-    """`left` elements of a row from `begin`: packed elements, or keys and indices. FIRST: `x` is where the row lies."""
-    here = local < left
+    """Elements of a row at `begin + local`: packed, or keys and indices. FIRST: `x` is where the row lies."""
     if PASS[0]:
         pointers = (x + along_row(begin, x_step, X_FORM)) + along_row(local, x_step, X_FORM)
         key = order_key(tl.load(pointers, mask=here, other=0), KEY)
@@ -75,19 +76,19 @@ def _moves(done, row, PASS: tl.constexpr):
 
 @kernel
 def radix_sort_tile_counts_kernel(
-    x, places, starts, done, n, total, tiles, number, kept, x_kept, x_step,
+    x, places, starts, done, n, last, total, tiles, number, kept, x_kept, x_step,
     TILE: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr, X_FORM: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
     """Where each digit begins once a tile is sorted by digit: the counts of a tile, summed."""
     program = tl.program_id(0).to(tl.int64)
     row = program // tiles
-    begin = (program - row * tiles) * TILE
-    left = tl.minimum(n - begin, TILE).to(tl.int32)
+    begin = (program - row * tiles) * TILE + (last + 1 - n)
     local = tl.arange(0, TILE)
+    here = local <= tl.minimum(last - begin, TILE).to(tl.int32)
     x += row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
-    a, _ = _elements(x, places, moves, row, begin, local, left, n, total, x_step, KEY, PACK, X_FORM, PASS)
-    counts = tl.histogram(_digit(a, number, PACK, PASS), 256, mask=local < left)
+    a, _ = _elements(x, places, moves, row, begin, local, here, n, total, x_step, KEY, PACK, X_FORM, PASS)
+    counts = tl.histogram(_digit(a, number, PACK, PASS), 256, mask=here)
     tl.store(starts + program * 256 + tl.arange(0, 256), tl.cumsum(counts, 0) - counts)
 
 
@@ -168,7 +169,7 @@ def radix_sort_histogram_kernel(
 @kernel
 def radix_sort_scatter_kernel(
     x, places, starts, bases, done, done_after, values, indices,
-    n, total, limit, tiles, chunks, number, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
+    n, last, total, limit, tiles, chunks, number, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
     NET: tl.constexpr, CHUNK: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr,
     X_FORM: tl.constexpr, V_FORM: tl.constexpr, I_FORM: tl.constexpr, WANTED: tl.constexpr, PASS: tl.constexpr,
 ):  # fmt: skip
@@ -177,8 +178,7 @@ def radix_sort_scatter_kernel(
     program = tl.program_id(0).to(tl.int64)
     row = program // tiles
     tile = program - row * tiles
-    begin = tile * TILE
-    left = tl.minimum(n - begin, TILE).to(tl.int32)
+    begin = tile * TILE + (last + 1 - n)
     x += row_offset(row, kept, x_kept, X_FORM)
     moves = _moves(done, row, PASS)
     if PASS[1]:
@@ -187,19 +187,18 @@ def radix_sort_scatter_kernel(
         after = tl.load(done_after + row)
     if after > moves:
         local = tl.arange(0, TILE)
-        a, b = _elements(x, places, moves, row, begin, local, left, n, total, x_step, KEY, PACK, X_FORM, PASS)
-        digit = tl.where(local < left, _digit(a, number, PACK, PASS), 256)
+        here = local <= tl.minimum(last - begin, TILE).to(tl.int32)
+        a, b = _elements(x, places, moves, row, begin, local, here, n, total, x_step, KEY, PACK, X_FORM, PASS)
+        digit = tl.where(here, _digit(a, number, PACK, PASS), 256)
         order, _ = sort_network(tl.reshape((digit << NET[0]) | local, (1, TILE)), 0, NET, False)
         order = tl.reshape(order, (TILE,))
-        digit = order >> NET[0]
-        source = order & (TILE - 1)
-        there = local < left
-        a = tl.gather(a, source, 0)
-        if not PACK:
-            b = tl.gather(b, source, 0)
-        at = tl.load((bases + (row * chunks + tile // CHUNK) * 256) + digit, mask=there, other=0)
+        # Read again, now in order: cheaper than to keep the elements and exchange them between threads.
+        source = (order & (TILE - 1)).to(tl.int64)
+        digit = (order >> NET[0]).to(tl.int64)
+        a, b = _elements(x, places, moves, row, begin, source, here, n, total, x_step, KEY, PACK, X_FORM, PASS)
+        at = tl.load((bases + (row * chunks + tile // CHUNK) * 256) + digit, mask=here, other=0)
         if CHUNK > 1:
-            at += tl.load((starts + program * 256) + digit, mask=there, other=0)
+            at += tl.load((starts + program * 256) + digit, mask=here, other=0)
         at += local
         if PASS[1]:
             key = key_in(a, KEY, PACK)
@@ -207,7 +206,7 @@ def radix_sort_scatter_kernel(
                 index = packed_index(a, PACK).to(tl.int64)
             else:
                 index = b
-            there = there & (at < limit)
+            there = here & (at < limit)
             if WANTED[0]:
                 value = restored(key, x + along_row(index, x_step, X_FORM), there, KEY)
                 pointers = (values + row_offset(row, kept, v_kept, V_FORM)) + along_row(at, v_step, V_FORM)
@@ -217,6 +216,6 @@ def radix_sort_scatter_kernel(
                 tl.store(pointers, index, mask=there)
         else:
             keys, more = _state(places, moves + 1, total, PACK)
-            tl.store((keys + row * n) + at, a, mask=there)
+            tl.store((keys + row * n) + at, a, mask=here)
             if not PACK:
-                tl.store((more + row * n) + at, b, mask=there)
+                tl.store((more + row * n) + at, b, mask=here)
