@@ -63,6 +63,6 @@ def by_hand(
     shape = (*x.shape[:axis], x.shape[axis] if limit is None else limit, *x.shape[axis + 1 :])
     values, indices = nbx.empty(shape, a.dtype, device), nbx.empty(shape, nbx.int64, device)
     strides = (a.strides, values.strides, indices.strides)
-    layout = layout_of(x.shape, axis, shape[axis], strides, a.dtype, descending, (True, True), "nbx.sort")
+    layout = layout_of(x.shape, axis, shape[axis], strides, a.dtype, descending, (True, True))
     path(a.device, layout)(a.ptr, values.ptr, indices.ptr)
     check(values, indices, x, axis, descending, limit)

@@ -97,7 +97,7 @@ def _run(
         run = _plans.get(key)
         if run is None:
             strides = (x.strides, values.strides, indices.strides)
-            layout = layout_of(x.shape, axis, limit, strides, x.dtype, descending, wanted, f"nbx.{name}")
+            layout = layout_of(x.shape, axis, limit, strides, x.dtype, descending, wanted)
             device = x.device
             run = cached(_plans, key, lambda: launches(name, device, layout))
         if out is None:

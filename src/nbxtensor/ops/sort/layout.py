@@ -58,13 +58,10 @@ def layout_of(
     dtype: DType,
     descending: bool,
     wanted: tuple[bool, bool],
-    function: str,
 ) -> Layout:
     """The rows along `axis` of an operand of `shape`; `strides` are those of x, values and indices."""
     others = [d for d in range(len(shape)) if d != axis]
-    kept, kept_strides = merge_dims(
-        [shape[d] for d in others], [[s[d] for d in others] for s in strides], function=function
-    )
+    kept, kept_strides = merge_dims([shape[d] for d in others], [[s[d] for d in others] for s in strides])
     if kept == (1,):
         kept_strides = ((0,),) * 3  # the offset of the only row is seen to be aligned
     count = 1
