@@ -81,10 +81,9 @@ def write_results(
             tl.store(indices + along_row(i, i_step, I_FORM), index, mask=mask)
         if WANTED[0]:
             pointers = values + along_row(i, v_step, V_FORM)
-            raw = raw_bits(key, KEY)
-            tl.store(pointers, raw, mask=mask)
+            tl.store(pointers, raw_bits(key, KEY), mask=mask)
             if KEY[1]:
-                again = is_ambiguous(raw, KEY) & mask
+                again = is_ambiguous(key, KEY) & mask
                 if tl.max(again.to(tl.int32), 0) > 0:
                     tl.store(pointers, tl.load(x + along_row(index, x_step, X_FORM), mask=again, other=0), mask=again)
 

@@ -50,13 +50,10 @@ def _undone(key, KEY: tl.constexpr):
 
 
 @kernel
-def is_ambiguous(raw, KEY: tl.constexpr):
-    """Whether an element made of a key may be another one with the same key: zeros and NaN."""
-    magnitude = raw
-    if KEY[0] < 32:
-        magnitude = raw.to(tl.int32)
-    magnitude = magnitude & KEY[2]
-    return (magnitude == 0) | (magnitude > KEY[1])
+def is_ambiguous(key, KEY: tl.constexpr):
+    """Whether a key does not tell the element: zeros and NaN."""
+    key = _undone(key, KEY)
+    return (key == 0) | (key == KEY[2])
 
 
 @kernel
@@ -79,7 +76,7 @@ def restored(key, pointers, mask, KEY: tl.constexpr):
     """The elements with these keys; those that the keys do not tell are read again from `pointers`."""
     raw = raw_bits(key, KEY)
     if KEY[1]:
-        again = is_ambiguous(raw, KEY) & mask
+        again = is_ambiguous(key, KEY) & mask
         raw = tl.where(again, tl.load(pointers, mask=again, other=0), raw)
     return raw
 
@@ -121,7 +118,7 @@ def largest_key(KEY: tl.constexpr):
 @kernel
 def packed_index(packed, PACK: tl.constexpr):
     if PACK == 64:
-        index = packed.to(tl.uint32)
+        index = packed & 0xFFFFFFFF
     else:
         index = packed & 0xFFFF
     return index

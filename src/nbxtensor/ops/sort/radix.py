@@ -19,7 +19,7 @@ from nbxtensor.ops.sort.radix_kernels import (
 from nbxtensor.ops.sort.tile import packing, place_dtype
 
 DIGIT = 8
-CHUNKS = 256
+CHUNKS = 128
 """So many chunks of a row are wanted at most."""
 
 

@@ -17,7 +17,9 @@ from nbxtensor.ops.sort.network import sort_network
 from nbxtensor.ops.sort.tile import log_of, packing, place_dtype, tile_plan
 
 PIECE_LOG = 12
-"""Elements (log2) of a piece that one program selects from."""
+"""Elements (log2) of a piece of the tensor that one program selects from; more are split into groups first."""
+WINNER_LOG = 10
+"""The same among bests of groups, of which there are few."""
 GROUP = 32
 STEP = 8
 
@@ -101,7 +103,7 @@ def group_select_kernel(
 
 def select_pieces(name: str, device: Device, layout: Layout, piece_log: int = PIECE_LOG) -> Run:
     """Select the best of each piece of the rows, then of those, until one piece is left."""
-    stages, sizes, _ = _stages(name, device, layout, layout.length, piece_log, (True, True))
+    stages, sizes, _ = _stages(name, device, layout, layout.length, piece_log, (True, True), False)
     parts = 1 if packing(layout) else 2
 
     def run(x: int, values: int, indices: int) -> None:
@@ -116,7 +118,7 @@ def select_pieces(name: str, device: Device, layout: Layout, piece_log: int = PI
 
 
 def _stages(
-    name: str, device: Device, layout: Layout, length: int, piece_log: int, ends: tuple[bool, bool]
+    name: str, device: Device, layout: Layout, length: int, piece_log: int, ends: tuple[bool, bool], quick: bool
 ) -> tuple[list[Plan], list[int], int]:
     """Launches that select among rows of `length`, the bytes (without indices) that they leave, and the wanted (log2).
 
@@ -129,7 +131,7 @@ def _stages(
         log = max(keep, min(piece_log, log_of(length)))
         done = length <= 1 << log
         stage = (ends[0] and not plans, ends[1] and done)
-        plan, pieces = tile_plan(name, device, layout, log, keep, stage=stage, length=length)
+        plan, pieces = tile_plan(name, device, layout, log, keep, stage=stage, length=length, quick=quick)
         plans.append(plan)
         length = pieces << keep
         sizes.append(layout.count * length * place_dtype(packing(layout)).itemsize)
@@ -138,13 +140,13 @@ def _stages(
 
 
 def select_groups(
-    name: str, device: Device, layout: Layout, piece_log: int = PIECE_LOG, size: int = GROUP, warps: int | None = None
+    name: str, device: Device, layout: Layout, piece_log: int = WINNER_LOG, size: int = GROUP, warps: int | None = None
 ) -> Run:
     """Select among the best of groups of (at most) `size` elements, then among the elements of the best groups."""
     pack, n, count = packing(layout), layout.length, layout.count
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     keep = log_of(layout.limit)
-    size = max(2, min(size, 1 << piece_log - keep))
+    size = max(2, min(size, 1 << PIECE_LOG - keep))
     threads = device.profile.warp_size
     if warps is None:
         warps = 4 if count * n > 1 << 22 and threads > 1 else 1
@@ -163,9 +165,9 @@ def select_groups(
         },
         Options(num_warps=warps), count * n,
     )  # fmt: skip
-    stages, sizes, _ = _stages(name, device, layout, found, piece_log, (False, False))
+    stages, sizes, _ = _stages(name, device, layout, found, piece_log, (False, False), True)
     log = keep + log_of(size)
-    last_warps = max(1, (1 << log) // (16 * threads)) if threads > 1 else 1
+    last_warps = max(1, (1 << log) // (8 * threads)) if threads > 1 else 1
     spread = (threads * last_warps).bit_length() - 1
     last = Plan(
         name, group_select_kernel, device, (count, 1, 1),

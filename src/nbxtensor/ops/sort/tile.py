@@ -120,13 +120,13 @@ def place_dtype(pack: int) -> DType:
     return int32 if pack == 32 else int64
 
 
-def setting_for(profile: Profile, layout: Layout, log: int, first: bool) -> Setting:
-    """A good setting for tiles of 2^log columns."""
+def setting_for(profile: Profile, layout: Layout, log: int, first: bool, quick: bool = False) -> Setting:
+    """A good setting for tiles of 2^log columns; `quick`: there are few, so that each should take little time."""
     n = 1 << log
     if profile.warp_size == 1:
         return Setting(1, 1, 0)
     pack = packing(layout)
-    per_thread = PER_THREAD if pack and n > 512 else PER_THREAD // 2
+    per_thread = PER_THREAD // 4 if quick else PER_THREAD if pack and n > 512 else PER_THREAD // 2
     warps = max(1, n // (profile.warp_size * per_thread))
     rows = max(1, profile.warp_size * per_thread * warps // n) if n <= 1024 else 1
     size = layout.key[0] // 8 if first else place_dtype(pack).itemsize
@@ -145,13 +145,14 @@ def tile_plan(
     stage: tuple[bool, bool] = (True, True),
     length: int | None = None,
     setting: Setting | None = None,
+    quick: bool = False,
 ) -> tuple[Plan, int]:
     """The launch that sorts rows of tiles of 2^log elements and keeps 2^keep of each; and the pieces of a row.
 
     `stage`: whether it reads the tensor, and whether it writes the results. `length`: elements of a row that it reads.
     """
     n = layout.length if length is None else length
-    setting = setting_for(device.profile, layout, log, stage[0]) if setting is None else setting
+    setting = setting_for(device.profile, layout, log, stage[0], quick) if setting is None else setting
     pieces = -(-n >> log)
     pack = packing(layout)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
