@@ -106,6 +106,10 @@ if TYPE_CHECKING:
     from nbxtensor.ops.pow import pow as pow
     from nbxtensor.ops.prod import prod as prod
     from nbxtensor.ops.sin import sin as sin
+    from nbxtensor.ops.sort import argsort as argsort
+    from nbxtensor.ops.sort import sort as sort
+    from nbxtensor.ops.sort import sort_with_indices as sort_with_indices
+    from nbxtensor.ops.sort import topk as topk
     from nbxtensor.ops.sqrt import sqrt as sqrt
     from nbxtensor.ops.sum import sum as sum
     from nbxtensor.ops.take import take as take
@@ -173,6 +177,7 @@ _PUBLIC = {
     "nbxtensor.ops.cumulative": "cumulative_max cumulative_min cumulative_prod cumulative_sum",
     "nbxtensor.ops.prod": "prod",
     "nbxtensor.ops.sin": "sin",
+    "nbxtensor.ops.sort": "argsort sort sort_with_indices topk",
     "nbxtensor.ops.sqrt": "sqrt",
     "nbxtensor.ops.sum": "sum",
     "nbxtensor.ops.take": "take take_along_axis",

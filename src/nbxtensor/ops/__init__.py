@@ -34,6 +34,7 @@ from nbxtensor.ops import silu as silu
 from nbxtensor.ops import sin as sin
 from nbxtensor.ops import softmax as softmax
 from nbxtensor.ops import softplus as softplus
+from nbxtensor.ops import sort as sort
 from nbxtensor.ops import sqrt as sqrt
 from nbxtensor.ops import sum as sum
 from nbxtensor.ops import take as take

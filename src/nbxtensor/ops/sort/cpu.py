@@ -1,0 +1,69 @@
+"""The launches of a sort where programs are plain code."""
+
+from nbxtensor.base.dtypes import int64
+from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
+from nbxtensor.ops.sort.keys import RAW
+from nbxtensor.ops.sort.layout import Layout, Run
+from nbxtensor.ops.sort.tile import packing, place_dtype
+
+WORKERS = 16
+VECTOR = 64
+SPARE = 512
+MOST_INSERTED = 24
+
+
+def digits_for(layout: Layout, length: int) -> tuple[int, int]:
+    """Bits of a digit and passes, for rows of `length`."""
+    bits = 8 if length < 1 << 13 or layout.key[0] <= 16 else 11
+    return bits, -(-layout.key[0] // bits)
+
+
+def sort_rows(name: str, device: Device, layout: Layout, digits: tuple[int, int] | None = None) -> Run:
+    """Sort the rows, each in one program."""
+    return _launch(name, device, layout, layout.length, digits or digits_for(layout, layout.length), None)
+
+
+def select_rows(
+    name: str, device: Device, layout: Layout, spare: int = SPARE, vector: int = VECTOR, insert: bool | None = None
+) -> Run:
+    """Select the first `limit` of the rows, each in one program.
+
+    `insert`: put each candidate to its place at once. Else `spare` is how many more than twice the limit are collected.
+    """
+    insert = layout.limit <= MOST_INSERTED if insert is None else insert
+    room = layout.limit + 1 if insert else 2 * layout.limit + spare
+    return _launch(name, device, layout, room, digits_for(layout, room), {"INSERT": insert}, vector)
+
+
+def _launch(
+    name: str, device: Device, layout: Layout, room: int, digits: tuple[int, int], select: dict[str, Constant] | None,
+    vector: int = VECTOR,
+) -> Run:  # fmt: skip
+    """The launch, with room for `room` elements (twice) in each program; `select`: constants of a selection."""
+    pack = packing(layout)
+    raw, place = RAW[layout.key[0]], place_dtype(pack)
+    workers = min(layout.count, WORKERS)
+    more: dict[str, Argument] = {"room": room} if select else {}
+    arguments: dict[str, Argument] = {
+        "x": Pointer(raw), "places": Pointer(place), "counters": Pointer(int64), "values": Pointer(raw),
+        "indices": Pointer(int64), "n": layout.length, **more, "limit": layout.limit, "count": layout.count,
+        "workers": workers, "kept": layout.kept, "x_kept": layout.kept_strides[0], "v_kept": layout.kept_strides[1],
+        "i_kept": layout.kept_strides[2], "x_step": layout.steps[0], "v_step": layout.steps[1],
+        "i_step": layout.steps[2],
+    }  # fmt: skip
+    constants: dict[str, Constant] = {
+        "KEY": layout.key, "PACK": pack, "DIGITS": digits, "VECTOR": vector, "X_FORM": layout.forms[0],
+        "V_FORM": layout.forms[1], "I_FORM": layout.forms[2], "WANTED": layout.wanted, **(select or {}),
+    }  # fmt: skip
+    fn = row_select_kernel if select else row_sort_kernel
+    plan = Plan(name, fn, device, (workers, 1, 1), arguments, constants, work=layout.count * layout.length)
+    size = workers * room * (2 if pack else 4) * place.itemsize
+    counted = (workers * digits[1] << digits[0]) * int64.itemsize
+
+    def run(x: int, values: int, indices: int) -> None:
+        places, counters = device.allocate(size), device.allocate(counted)
+        plan.run(x, places.ptr, counters.ptr, values, indices)
+
+    return run

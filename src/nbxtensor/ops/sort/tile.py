@@ -1,0 +1,205 @@
+"""Rows in registers: a program sorts a block of short rows with a network, or selects the best of a piece of a row.
+
+Elements are packed with their index where 64 (16-bit elements: 32) bits hold both; else keys and indices go in pairs.
+"""
+
+from dataclasses import dataclass
+
+from nbxtensor.base.dtypes import DType, int32, int64
+from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.kernel.launch import Plan, Pointer
+from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored, worst_place
+from nbxtensor.ops.sort.layout import Layout, along_row, row_offset
+from nbxtensor.ops.sort.network import sort_network
+
+LONGEST = 8192
+PER_THREAD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a block of rows is sorted: rows in a tile, warps, neighbours (log2) that one thread loads."""
+
+    rows: int
+    num_warps: int
+    low: int
+
+
+@kernel
+def tile_sort_kernel(
+    x, places, values, indices, n, limit, count, pieces, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
+    ROWS: tl.constexpr, NET: tl.constexpr, KEY: tl.constexpr, PACK: tl.constexpr, MASKED: tl.constexpr,
+    X_FORM: tl.constexpr, V_FORM: tl.constexpr, I_FORM: tl.constexpr, WANTED: tl.constexpr,
+    PIECES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """Sort (or select the first 2^KEEP of) ROWS rows or, with PIECES, ROWS pieces of rows.
+
+    FIRST: the source is `x`; else contiguous rows of `n` packed elements in `places` (PACK = 0: keys in `places`, then
+    indices behind them). LAST: values and indices are written; else contiguous packed elements go to `values` (PACK =
+    0: keys there and indices in `indices`). `x` is the tensor itself in any case, for elements that keys do not tell.
+    """
+    N: tl.constexpr = 2 ** NET[0]
+    KEPT: tl.constexpr = 2 ** NET[3]
+    r = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    local = tl.arange(0, N)[None, :]
+    if PIECES:
+        row = r // pieces
+        begin = ((r - row * pieces) * N)[:, None]
+        here = (row < count)[:, None] & (local < tl.minimum(n - begin, N).to(tl.int32))
+        i = begin + local
+    else:
+        row = r
+        begin = tl.zeros((1, 1), tl.int64)
+        here = (row < count)[:, None] & (local < n.to(tl.int32))
+        i = local
+    across = row_offset(row, kept, x_kept, X_FORM)[:, None]
+    if FIRST:
+        pointers = (x + across + along_row(begin, x_step, X_FORM)) + along_row(local, x_step, X_FORM)
+        if MASKED:
+            key = order_key(tl.load(pointers, mask=here, other=0), KEY)
+        else:
+            key = order_key(tl.load(pointers), KEY)
+        if PACK:
+            a = pack(key, i, PACK)
+            b = 0
+        else:
+            a = key.to(tl.int64)
+            b = i.to(tl.int64)
+    else:
+        pointers = (places + (row[:, None] * n + begin)) + local
+        a = tl.load(pointers, mask=here, other=0)
+        if PACK:
+            b = 0
+        else:
+            b = tl.load(pointers + count * n, mask=here, other=0)
+    if MASKED or not FIRST:
+        a = tl.where(here, a, worst_place(PACK))
+        if not PACK:
+            b = tl.where(here, b, worst_place(PACK))
+    a, b = sort_network(a, b, NET, PACK == 0)
+    j = tl.arange(0, KEPT)[None, :]
+    if LAST:
+        key = key_in(a, KEY, PACK)
+        if PACK:
+            index = packed_index(a, PACK).to(tl.int64)
+        else:
+            index = b
+        there = (row < count)[:, None] & (j < limit)
+        if WANTED[0]:
+            value = restored(key, x + across + along_row(index, x_step, X_FORM), there, KEY)
+            pointers = values + row_offset(row, kept, v_kept, V_FORM)[:, None] + along_row(j, v_step, V_FORM)
+            if MASKED or KEPT < N:
+                tl.store(pointers, value, mask=there)
+            else:
+                tl.store(pointers, value)
+        if WANTED[1]:
+            pointers = indices + row_offset(row, kept, i_kept, I_FORM)[:, None] + along_row(j, i_step, I_FORM)
+            if MASKED or KEPT < N:
+                tl.store(pointers, index, mask=there)
+            else:
+                tl.store(pointers, index)
+    else:
+        there = (row < count)[:, None] & (j < KEPT)
+        tl.store(values + (r[:, None] * KEPT + j), a, mask=there)
+        if not PACK:
+            tl.store(indices + (r[:, None] * KEPT + j), b, mask=there)
+
+
+def packing(layout: Layout) -> int:
+    """PACK for rows of this length."""
+    if layout.key[0] <= 16 and layout.length <= 1 << 16:
+        return 32
+    return 64 if layout.key[0] <= 32 and layout.length <= 1 << 32 else 0
+
+
+def place_dtype(pack: int) -> DType:
+    """What a packed element (PACK = 0: a key, and an index) is kept in between launches."""
+    return int32 if pack == 32 else int64
+
+
+def setting_for(profile: Profile, layout: Layout, log: int, first: bool, quick: bool = False) -> Setting:
+    """A good setting for tiles of 2^log columns; `quick`: there are few, so that each should take little time."""
+    n = 1 << log
+    if profile.warp_size == 1:
+        return Setting(1, 1, 0)
+    pack = packing(layout)
+    per_thread = PER_THREAD // 4 if quick else PER_THREAD if pack and n > 512 else PER_THREAD // 2
+    warps = max(1, n // (profile.warp_size * per_thread))
+    rows = max(1, profile.warp_size * per_thread * warps // n) if n <= 1024 else 1
+    size = layout.key[0] // 8 if first else place_dtype(pack).itemsize
+    whole = layout.length % 16 == 0 and layout.steps[0] == 1 if first else True
+    low = power_of_two(16 // size).bit_length() - 1 if whole else 0
+    return Setting(rows, min(16, warps), min(low, log, 5))
+
+
+def tile_plan(
+    name: str,
+    device: Device,
+    layout: Layout,
+    log: int,
+    keep: int,
+    *,
+    stage: tuple[bool, bool] = (True, True),
+    length: int | None = None,
+    setting: Setting | None = None,
+    quick: bool = False,
+) -> tuple[Plan, int]:
+    """The launch that sorts rows of tiles of 2^log elements and keeps 2^keep of each; and the pieces of a row.
+
+    `stage`: whether it reads the tensor, and whether it writes the results. `length`: elements of a row that it reads.
+    """
+    n = layout.length if length is None else length
+    setting = setting_for(device.profile, layout, log, stage[0], quick) if setting is None else setting
+    pieces = -(-n >> log)
+    pack = packing(layout)
+    raw, place = RAW[layout.key[0]], place_dtype(pack)
+    spread = (device.profile.warp_size * setting.num_warps).bit_length() - 1
+    masked = n != pieces << log or layout.count * pieces % setting.rows != 0
+    plan = Plan(
+        name,
+        tile_sort_kernel,
+        device,
+        (-(-layout.count * pieces // setting.rows), 1, 1),
+        {
+            "x": Pointer(raw),
+            "places": Pointer(place),
+            "values": Pointer(raw if stage[1] else place),
+            "indices": Pointer(int64),
+            "n": n,
+            "limit": layout.limit,
+            "count": layout.count,
+            "pieces": pieces,
+            "kept": layout.kept,
+            "x_kept": layout.kept_strides[0],
+            "v_kept": layout.kept_strides[1],
+            "i_kept": layout.kept_strides[2],
+            "x_step": layout.steps[0],
+            "v_step": layout.steps[1],
+            "i_step": layout.steps[2],
+        },
+        {
+            "ROWS": setting.rows,
+            "NET": (log, setting.low, min(spread, log - setting.low), keep),
+            "KEY": layout.key,
+            "PACK": pack,
+            "MASKED": masked,
+            "X_FORM": layout.forms[0],
+            "V_FORM": layout.forms[1],
+            "I_FORM": layout.forms[2],
+            "WANTED": layout.wanted,
+            "PIECES": pieces > 1,
+            "FIRST": stage[0],
+            "LAST": stage[1],
+        },
+        Options(num_warps=setting.num_warps),
+        layout.count * n,
+    )
+    return plan, pieces
+
+
+def log_of(length: int) -> int:
+    """Bits of the position in the shortest tile that holds `length` elements (at least 1)."""
+    return max(1, (length - 1).bit_length())
