@@ -130,7 +130,7 @@ def row_terms(largest, DTYPE: tl.constexpr):
         k = _coarse((largest - shift) * LOG2E)
         terms = shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
     else:
-        # A larger M = m * 2^e is brought down to m * 2^17; what is below it, by 2^-8 of it at least, vanishes as it should.
+        # A larger M = m * 2^e is brought down to m * 2^17; what is below it, by 2^-8 of it at least, vanishes rightly.
         e = ((largest.to(tl.int32, bitcast=True) >> 23) & 255) - 127
         down = ((127 + 17 - e) << 23).to(tl.float32, bitcast=True)
         up = ((127 - 17 + e) << 23).to(tl.float32, bitcast=True)
