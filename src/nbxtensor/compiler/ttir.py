@@ -15,6 +15,35 @@ from nbxtensor.device.artifact import Options
 BASE_CAPABILITY = 90
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Which of Triton's backends lowers a kernel, and what it is told beyond what all of ours are told.
+
+    Attributes
+    ----------
+    kind
+        ``"cuda"`` or ``"hip"``.
+    arch
+        As Triton names it: 90, or ``"gfx942"``.
+    """
+
+    kind: str
+    arch: int | str
+    warp_size: int
+    settings: tuple[tuple[str, object], ...] = ()
+
+
+def cuda_backend(capability: int, ptx_version: int | None = None) -> Backend:
+    """The backend of a compute capability (90 is sm_90)."""
+    settings: dict[str, object] = {"arch": f"sm{capability}", "enable_reflect_ftz": False, "ptx_options": ""}
+    if ptx_version is not None:
+        settings["ptx_version"] = ptx_version
+    return Backend("cuda", capability, 32, tuple(settings.items()))
+
+
+BASE = cuda_backend(BASE_CAPABILITY)
+
+
 def require_triton() -> Any:
     """The triton package, or the error that says how to get it."""
     try:
@@ -110,7 +139,7 @@ class Lowering:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def run(self, stage: str) -> None:
-        """Run one stage: ``ttir``, ``ttgir``, ``llir``, ``ptx``."""
+        """Run one stage: ``ttir``, ``ttgir``, ``llir``, then ``ptx`` (cuda) or ``amdgcn`` and ``hsaco`` (hip)."""
         with explained(self.fn, stage):
             self.module = self.stages[stage](self.module, self.metadata)
 
@@ -121,11 +150,9 @@ def lower(
     constants: Mapping[str, object],
     options: Options,
     divisible: frozenset[str],
-    *,
-    capability: int = BASE_CAPABILITY,
-    ptx_version: int | None = None,
+    backend: Backend = BASE,
 ) -> Lowering:
-    """Bring `fn` to optimised TTIR for the compute capability `capability` (90 is sm_90)."""
+    """Bring `fn` to optimised TTIR with one of Triton's backends."""
     require_triton()
     from triton._C.libtriton import ir  # pyright: ignore[reportUnknownVariableType]
     from triton.backends.compiler import GPUTarget
@@ -133,27 +160,24 @@ def lower(
 
     with explained(fn, "Triton's front end"):
         source = triton_source(fn, signature, constants, divisible)
-        target = GPUTarget("cuda", capability, 32)
-        backend: Any = make_backend(target)
-        settings: dict[str, object] = {
-            "arch": f"sm{capability}",
-            "num_warps": options.num_warps,
-            "num_stages": options.num_stages,
-            "enable_fp_fusion": False,
-            "enable_reflect_ftz": False,
-            "default_dot_input_precision": "ieee",
-            "ptx_options": "",
-        }
-        if ptx_version is not None:
-            settings["ptx_version"] = ptx_version
-        parsed = backend.parse_options(settings)
+        target = GPUTarget(backend.kind, backend.arch, backend.warp_size)
+        compiler: Any = make_backend(target)
+        parsed = compiler.parse_options(
+            {
+                "num_warps": options.num_warps,
+                "num_stages": options.num_stages,
+                "enable_fp_fusion": False,
+                "default_dot_input_precision": "ieee",
+                **dict(backend.settings),
+            }
+        )
         context: Any = ir.context()  # pyright: ignore[reportUnknownVariableType]
         ir.load_dialects(context)
-        backend.load_dialects(context)
-        codegen = backend.get_codegen_implementation(parsed)
-        module = source.make_ir(target, parsed, codegen, backend.get_module_map(), context)
+        compiler.load_dialects(context)
+        codegen = compiler.get_codegen_implementation(parsed)
+        module = source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
         stages: dict[str, Any] = {}
-        backend.add_stages(stages, parsed, source.language)
+        compiler.add_stages(stages, parsed, source.language)
     lowering = Lowering(fn, module, stages, context)
     lowering.run("ttir")
     return lowering

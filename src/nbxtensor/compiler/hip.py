@@ -1,0 +1,98 @@
+"""From a kernel source to an hsaco, the binary of AMD GPUs: compiled and checked here, not yet run on one."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from nbxtensor.base.errors import CompileError
+from nbxtensor.compiler.hsaco import kernel_facts
+from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.ttir import Backend, lower, require_triton
+from nbxtensor.device.artifact import Resources
+from nbxtensor.device.profile import load_profile
+
+ARCHES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+"""What kernels are compiled for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amdgcn:
+    """Assembly of one kernel, its entry point, its binary, and the shared memory that a program needs."""
+
+    text: str
+    symbol: str
+    binary: bytes
+    shared_bytes: int
+
+
+class _WithDenormals:
+    """Stands before Triton's bindings: where the lowering to LLVM may flush denormals, it is told not to.
+
+    Triton has no option for it; its ``sqrt`` is wrong for denormals otherwise.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name in ("passes", "ttgpuir"):
+            return _WithDenormals(found)
+        if name in ("add_to_llvmir", "add_builtin_func_to_llvmir"):
+            return lambda *args: found(*args[:-1], False)
+        return found
+
+
+@contextmanager
+def _denormals_kept() -> Generator[None]:
+    from triton.backends.amd import compiler
+
+    bindings = compiler.amd
+    compiler.amd = _WithDenormals(bindings)
+    try:
+        yield
+    finally:
+        compiler.amd = bindings
+
+
+def lower_to_amdgcn(job: Job) -> Amdgcn:
+    """Assembly and binary of a job for an AMD target, without line information."""
+    triton = require_triton()
+    arch = job.target.arch
+    if arch not in ARCHES:
+        raise CompileError("compile", "not an AMD architecture that is compiled for", got=repr(arch), allowed=ARCHES)
+    # No matrix instruction has this shape. A dot is a chain of fused multiply-adds then, as on every other device.
+    settings = (("arch", arch), ("matrix_instr_nonkdim", 1))
+    warp_size = load_profile(arch).warp_size
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = True
+        lowering = lower(
+            job.fn,
+            dict(job.signature),
+            dict(job.constants),
+            job.options,
+            job.divisible,
+            backend=Backend("hip", arch, warp_size, settings),
+        )
+        with _denormals_kept():
+            for stage in ("ttgir", "llir", "amdgcn"):
+                lowering.run(stage)
+        text = str(lowering.module)
+        lowering.run("hsaco")
+    facts = lowering.metadata
+    if facts.get("global_scratch_size") or facts.get("profile_scratch_size"):
+        raise CompileError("compile", f"kernel {job.name} needs global scratch memory, which no launch here provides")
+    return Amdgcn(text, str(facts["name"]), bytes(lowering.module), int(facts["shared"]))
+
+
+def compile_hip(job: Job) -> tuple[bytes, str, Resources]:
+    """Binary, entry point and resources of a job for an AMD target."""
+    made = lower_to_amdgcn(job)
+    facts = kernel_facts(made.binary, made.symbol)
+    resources = Resources(
+        registers=facts.vector_registers,
+        stack_bytes=facts.scratch_bytes,
+        shared_bytes=facts.shared_bytes + made.shared_bytes,  # what the binary reserves, and what a launch adds
+    )
+    return made.binary, made.symbol, resources
