@@ -65,8 +65,9 @@ def lower_to_amdgcn(job: Job) -> Amdgcn:
     # No matrix instruction has this shape. A dot is a chain of fused multiply-adds then, as on every other device.
     settings = (("arch", arch), ("matrix_instr_nonkdim", 1))
     warp_size = load_profile(arch).warp_size
-    with triton.knobs.compilation.scope():
+    with triton.knobs.compilation.scope(), triton.knobs.amd.scope():
         triton.knobs.compilation.disable_line_info = True
+        triton.knobs.amd.use_block_pingpong = False  # a pass for matrix instructions, which fails where there are none
         lowering = lower(
             job.fn,
             dict(job.signature),
@@ -86,13 +87,17 @@ def lower_to_amdgcn(job: Job) -> Amdgcn:
     return Amdgcn(text, str(facts["name"]), bytes(lowering.module), int(facts["shared"]))
 
 
-def compile_hip(job: Job) -> tuple[bytes, str, Resources]:
-    """Binary, entry point and resources of a job for an AMD target."""
-    made = lower_to_amdgcn(job)
+def resources_of(made: Amdgcn) -> Resources:
+    """What a binary needs; scratch memory counts as stack."""
     facts = kernel_facts(made.binary, made.symbol)
-    resources = Resources(
+    return Resources(
         registers=facts.vector_registers,
         stack_bytes=facts.scratch_bytes,
         shared_bytes=facts.shared_bytes + made.shared_bytes,  # what the binary reserves, and what a launch adds
     )
-    return made.binary, made.symbol, resources
+
+
+def compile_hip(job: Job) -> tuple[bytes, str, Resources]:
+    """Binary, entry point and resources of a job for an AMD target."""
+    made = lower_to_amdgcn(job)
+    return made.binary, made.symbol, resources_of(made)
