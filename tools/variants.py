@@ -18,6 +18,9 @@ from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import known_profiles, load_profile, target_of
 from nbxtensor.device.protocol import Profile
 
+Launch = tuple[str, str, Job]
+"""Sample, operator's file and job."""
+
 ROOT = Path(__file__).parents[1]
 TARGETS = [t for t in known_profiles() if target_of(t).kind in ("cpu", "cuda", "hip")]
 
@@ -77,7 +80,7 @@ def label(job: Job) -> str:
 
 def launches(
     arch: str, profile: Profile | None = None, wanted: Callable[[str], bool] = lambda file: True
-) -> Iterator[tuple[str, str, Job]]:
+) -> Iterator[Launch]:
     """Sample, operator's file and job of everything that the samples launch on `arch`."""
     device = NullDevice(target_of(arch), profile or load_profile(arch))
     for case, op, args in golden_cases.cases():
@@ -86,12 +89,12 @@ def launches(
             continue
         device.clear()
         with contextlib.suppress(DTypeError):
-            op.function(*[golden_cases.on_device(a, cast("Any", device)) for a in args])
+            op.function(*[golden_cases.on_device(a, device) for a in args])
         for call in device.calls:
             yield case, file, cast("Any", call).job
 
 
-def variants(found: Iterable[tuple[str, str, Job]]) -> dict[str, Variant]:
+def variants(found: Iterable[Launch]) -> dict[str, Variant]:
     """The variants among launches, by what tells them apart."""
     result: dict[str, Variant] = {}
     for case, file, job in found:
@@ -119,7 +122,7 @@ def _identity(value: object) -> str:
     return str(getattr(value, "name", repr(value)))
 
 
-def kernel_hashes(found: Iterable[tuple[str, str, Job]]) -> dict[str, dict[str, str]]:
+def kernel_hashes(found: Iterable[Launch]) -> dict[str, dict[str, str]]:
     """Per operator's file, the source hash of each kernel and kernel function that its samples launch."""
     result: dict[str, dict[str, str]] = {}
     for _, file, job in found:

@@ -9,7 +9,7 @@ from nbxtensor.device.artifact import Target
 from nbxtensor.device.protocol import Profile
 
 _FOLDER = Path(__file__).parent / "profiles"
-_KINDS = {"x86": "cpu", "sm_": "cuda", "gfx": "hip"}
+_KINDS = {"x86": "cpu", "sm_": "cuda", "gfx": "hip", "res": "none"}
 
 
 def known_profiles() -> list[str]:
@@ -18,7 +18,8 @@ def known_profiles() -> list[str]:
 
 
 def target_of(arch: str) -> Target:
-    """The target of an architecture: ``sm_90`` is one of cuda, ``gfx942`` of hip, ``x86-64-v3`` of cpu.
+    """The target of an architecture: ``sm_90`` is one of cuda, ``gfx942`` of hip, ``x86-64-v3`` of cpu; ``restricted`` is
+    compiled for by nothing.
 
     Raises
     ------
