@@ -39,6 +39,13 @@ def product_kernel(x_ptr, out_ptr, N: tl.constexpr):
 
 
 @kernel
+def half_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x_ptr + i)
+    tl.store(out_ptr.to(tl.pointer_type(tl.float16)) + i, (v * tl.fma(v, v, 1.0)).to(tl.float16))
+
+
+@kernel
 def careless_kernel(x_ptr, out_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     v = tl.load(x_ptr + i)
@@ -125,7 +132,8 @@ def scan_line(line: str, ttir_text: str = "") -> list[str]:
         ("v_mad_f32 v1, v2, v3, v4", "flushed"),
         ("v_mul_f32_e64 v1, v2, v3 mul:2", "flushed"),
         ("v_add_f16_e32 v1, v2, v3", "16-bit"),
-        ("v_fma_mix_f32 v1, v2, v3, v4", "16-bit"),
+        ("v_fma_mixlo_f16 v1, v2, v3, 0", "16-bit"),
+        ("v_fma_mix_f32 v1, v2, v3, v4", "contracted"),
         ("v_mfma_f32_32x32x2f32 a[0:15], v1, v2, a[0:15]", "matrix units"),
         ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", "matrix units"),
         ("global_atomic_add_f32 v0, v1, s[0:1]", "atomics"),
@@ -164,6 +172,16 @@ def test_a_root_keeps_denormals() -> None:
     text = lower_to_amdgcn(job()).text
     assert "v_sqrt_f32" in text
     assert "v_rsq_f32" not in text
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_a_product_keeps_the_sign_of_its_zero_in_16_bits(arch: str) -> None:
+    """LLVM makes v_fma_mixlo(a, b, 0) of a product that is rounded to float16, which turns -0.0 into 0.0."""
+    one = job(half_kernel, arch)
+    text = lower_to_amdgcn(one).text
+    assert "_f16" in text
+    assert "v_fma_mixlo" not in text
+    assert not scan_amdgcn(text, text_of(one))
 
 
 def test_a_file_that_is_no_hsaco_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Kernels that would break on a device with 32-bit loop bounds, no float64 and small reduced tiles: ``tools/limits.py``.
+"""Kernels that would break on a device with 32-bit loop bounds, no float64 and small reduced tiles: ``make limits``.
 
 The operators choose their settings for the profile ``restricted``; what their TTIR still needs beyond it is listed, and
 `tests/test_limits.py` compares it with the table in ``docs/targets.md``. Operands of float64 are left out: asking for
@@ -14,10 +14,11 @@ from nbxtensor.compiler.limits import beyond
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
-from nbxtensor.kernel.declare import operators
-from tools.variants import Launch, Variant, fixed_sample, variants
+from tools.variants import ROOT, Launch, Variant, fixed_sample, variants
 
 ARCH = "restricted"
+PAGE = ROOT / "docs/targets.md"
+BEGIN, END = "<!-- limits -->", "<!-- end -->"
 DTYPES = ("float32", "bfloat16", "int32", "int64")
 
 
@@ -51,13 +52,24 @@ def check() -> tuple[dict[str, set[str]], dict[str, str]]:
     return needs, refusals
 
 
-def main() -> None:
+def table() -> str:
+    """What `check` finds, in Markdown."""
     needs, refusals = check()
-    for name, found in sorted(needs.items()):
-        print(f"| `{name}` | {', '.join(sorted(found)) or 'nothing'} |")
-    for name, why in sorted(refusals.items()):
-        print(f"{name}: {why}")
-    print(f"{len(operators)} operators")
+    lines = ["| kernel | needs |", "|---|---|"]
+    lines += [f"| `{name}` | {', '.join(sorted(found)) or 'nothing more'} |" for name, found in sorted(needs.items())]
+    refused = ", ".join(f"`{name}`" for name in sorted(refusals)) or "none"
+    return "\n".join([*lines, "", f"Operators that refuse one of their samples: {refused}.", ""])
+
+
+def written(document: str, text: str) -> str:
+    """`document` with `text` between its marks."""
+    before, rest = document.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    PAGE.write_text(written(PAGE.read_text(), table()))
+    print(f"written: {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -36,7 +37,7 @@ from nbxtensor.device.profile import load_profile, target_of
 from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
 
 LOG = ROOT / "bench/results/sweep.json"
-COMMAND = "make sweep"
+ALL, SOME = "every variant", "one of each kernel with each function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +195,30 @@ def progress(total: int) -> Generator[Callable[[], None]]:
         if not sys.stderr.isatty():
             raise ImportError
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich import progress as parts
     except ImportError:
         yield lambda: None
         return
-    columns = (TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    columns = (
+        parts.TextColumn("kernels"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TimeElapsedColumn(),
+        parts.TimeRemainingColumn(),
+    )
+    with parts.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("compiling", total=total)
         yield lambda: bar.advance(task)
 
 
-def summary(pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]]) -> dict[str, Any]:
+def summary(
+    pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]], extent: str
+) -> dict[str, Any]:
     """What the log says about each operator's file."""
-    files: dict[str, Any] = {f: {"kernels": dict(sorted(k.items())), "targets": {}, "problems": []} for f, k in hashes.items()}
+    files: dict[str, Any] = {
+        file: {"extent": extent, "kernels": dict(sorted(kernels.items())), "targets": {}, "problems": []}
+        for file, kernels in hashes.items()
+    }
     for variant, outcome in pairs:
         for file in variant.files:
             entry = files[file]
@@ -246,7 +258,9 @@ def stale(log: dict[str, Any], hashes: dict[str, dict[str, str]], targets: Seque
 
     def covered(file: str, kernels: dict[str, str]) -> bool:
         entry = files.get(file)
-        return entry is not None and kernels.items() <= entry["kernels"].items() and set(targets) <= set(entry["targets"])
+        if entry is None or not kernels.items() <= entry["kernels"].items():
+            return False
+        return set(targets) <= set(entry["targets"])
 
     return sorted(f for f, kernels in hashes.items() if not covered(f, kernels))
 
@@ -256,8 +270,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--targets", default=",".join(TARGETS), help="architectures, separated by commas")
     parser.add_argument("--only", default="", help="operator files whose path contains this")
     parser.add_argument("--sample", type=int, metavar="N", help="about N kernels for each target, evenly chosen")
-    parser.add_argument("--fixed", action="store_true", help="one kernel of each kind with each function")
-    parser.add_argument("--all", action="store_true", help="also what the log covers already")
+    parser.add_argument("--fixed", action="store_true", help=f"only {SOME}: minutes instead of half an hour")
+    parser.add_argument("--all", action="store_true", help="every variant, also what the log covers already")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--log", type=Path, help=f"default: {LOG.relative_to(ROOT)}, if all targets and kernels are done")
     return parser.parse_args(arguments)
@@ -275,7 +289,7 @@ def chosen(found: dict[str, Variant], options: argparse.Namespace) -> list[Varia
 def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(arguments)
     targets = options.targets.split(",")
-    whole = set(targets) >= set(TARGETS) and not options.sample and not options.fixed
+    whole = set(targets) >= set(TARGETS) and not options.sample
     path: Path | None = options.log or (LOG if whole else None)
     log: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
     if log.get("versions") != versions():
@@ -291,13 +305,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 variant.files &= left
     tasks, wanted = tasks_of({arch: chosen(several, options) for arch, several in found.items()})
     print(f"{sum(len(t.targets) for t in tasks)} compiles of {len(tasks)} kernels for {len(targets)} targets", flush=True)
+    start = time.monotonic()
     with progress(len(tasks)) as done:
         results = outcomes(tasks, options.workers, done)
     pairs = [(v, o) for vs, os_ in zip(wanted, results, strict=True) for v, o in zip(vs, os_, strict=True)]
-    files = summary(iter(pairs), hashes)
+    files = summary(iter(pairs), hashes, SOME if options.fixed else ALL)
     problems = [p for entry in files.values() for p in entry["problems"]]
     print("\n".join(sorted(set(problems))))
-    print(f"{len(pairs)} compiled, {len(set(problems))} problems")
+    print(f"{len(pairs)} compiled, {len(set(problems))} problems, {time.monotonic() - start:.0f} s")
     if path:
         old = log.get("files", {}) if not options.all or options.only else {}
         keep = {f: e for f, e in old.items() if (ROOT / f).exists()}

@@ -137,10 +137,16 @@ def fixed_sample(found: dict[str, Variant], whole: bool = True) -> list[Variant]
     Parameters
     ----------
     whole
-        One of each kernel with each function; else one of each kernel. Those that work on float32 are preferred.
+        One of each kernel with each function, and at least one of each operator's file; else one of each kernel. Those
+        that work on float32 are preferred.
     """
     chosen: dict[tuple[str, ...], Variant] = {}
+    covered: set[str] = set()
     for variant in sorted(found.values(), key=lambda v: ("/float32/" not in v.case, v.case, v.label)):
         names = tuple(fn.name for fn in functions_of(variant.job))
-        chosen.setdefault(names if whole else names[:1], variant)
+        if not whole:
+            chosen.setdefault(names[:1], variant)
+        elif names not in chosen or not variant.files <= covered:
+            chosen[names if names not in chosen else (*names, variant.label)] = variant
+            covered |= variant.files
     return sorted(chosen.values(), key=lambda v: v.label)

@@ -1,5 +1,6 @@
 """From a kernel source to an hsaco, the binary of AMD GPUs: compiled and checked here, not yet run on one."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,30 @@ class Amdgcn:
     symbol: str
     binary: bytes
     shared_bytes: int
+
+
+_NARROWING = re.compile(r"^  (%\S+) = fptrunc (float|<(\d+) x float>) (%\S+) to ((?:half|<\d+ x half>).*)$", re.MULTILINE)
+
+
+def fenced(llvm: str) -> str:
+    """LLVM IR in which no operation is merged with the rounding of its result to float16.
+
+    LLVM would make one instruction (``v_fma_mixlo``) of them, which adds +0.0 to a product and so loses the sign of
+    its zero.
+    """
+    types: set[tuple[str, str]] = set()
+
+    def fence(match: re.Match[str]) -> str:
+        name, wide, lanes, value, half = match.groups()
+        suffix = f"v{lanes}f32" if lanes else "f32"
+        types.add((wide, suffix))
+        held = f"%fenced.{name[1:]}"
+        call = f"call {wide} @llvm.arithmetic.fence.{suffix}({wide} {value})"
+        return f"  {held} = {call}\n  {name} = fptrunc {wide} {held} to {half}"
+
+    text = _NARROWING.sub(fence, llvm)
+    declared = [f"declare {wide} @llvm.arithmetic.fence.{suffix}({wide})" for wide, suffix in sorted(types)]
+    return "\n".join([text, *declared, ""]) if declared else llvm
 
 
 class _WithDenormals:
@@ -77,8 +102,10 @@ def lower_to_amdgcn(job: Job) -> Amdgcn:
             backend=Backend("hip", arch, warp_size, settings),
         )
         with _denormals_kept():
-            for stage in ("ttgir", "llir", "amdgcn"):
-                lowering.run(stage)
+            lowering.run("ttgir")
+            lowering.run("llir")
+        lowering.module = fenced(str(lowering.module))
+        lowering.run("amdgcn")
         text = str(lowering.module)
         lowering.run("hsaco")
     facts = lowering.metadata

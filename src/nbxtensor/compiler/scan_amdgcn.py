@@ -11,8 +11,8 @@ _MODES = {"round": "0", "denorm": "3"}
 _HALF = re.compile(
     r"v_(?:pk_)?(?:add|sub|subrev|mul|fma|fmac|fmaak|fmamk|mad|mac|min|max|minimum|maximum|rcp|rsq|sqrt)\w*_b?f16"
 )
-_FUSED = re.compile(r"v_(?:dual_)?(?:pk_)?(?:fma|fmac|fmaak|fmamk)_f(?:32|64)")
-_MIXED = re.compile(r"v_(?:fma|mad)_mix|v_dot\d|v_dual_dot")
+_FUSED = re.compile(r"v_(?:pk_)?(?:fma|fmac|fmaak|fmamk)_f(?:32|64)|v_fma_mix_f32")
+_MIXED = re.compile(r"v_(?:fma|mad)_mix(?:lo|hi)|v_mad_mix|v_dot\d")
 _FLUSHING = re.compile(r"v_(?:mad|mac|madak|madmk)(?:_legacy)?_f32")
 _APPROXIMATE = re.compile(r"v_s?_?(?:exp|log|sin|cos|rsq|rcp_legacy|rsq_legacy)_f(?:16|32)$")
 _ATOMIC = re.compile(r"\w+_(?:atomic_)?(?:pk_)?(?:add|min|max)(?:_num)?_(?:rtn_)?f(?:32|64)$|\w+_atomic_pk_add_\w+")
@@ -30,6 +30,7 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
     found: list[Finding] = []
     exact = {"rcp": 0, "fixup": 0}
     fused = re.search(r"math\.fma|tt\.(?:precise_|dot )|arith\.div|arith\.rem", ttir) is not None
+    # Division of 64-bit integers goes through floats: of whole numbers, so that nothing is denormal, and exact in the end.
     whole_division = re.search(r"arith\.(?:div|rem)[su]i", ttir) is not None
     last = 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -45,17 +46,17 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
             if name.startswith("v_rcp_f") or name.startswith("v_div_fixup_f"):
                 exact["rcp" if "rcp" in name else "fixup"] += 1
                 last = number
-            found += [Finding(rule, mend, number, line) for rule, mend in _rules(name, part, fused)]
+            found += [Finding(rule, mend, number, line) for rule, mend in _rules(name, part, fused, whole_division)]
     if exact["rcp"] > exact["fixup"] and not whole_division:
         rule = f"{exact['rcp'] - exact['fixup']} reciprocals are not part of an exact division"
         found.append(Finding(rule, "use tl.div_rn", last, f"{exact['rcp']} v_rcp, {exact['fixup']} v_div_fixup"))
     return found
 
 
-def _rules(name: str, line: str, fused: bool) -> Iterator[tuple[str, str]]:
+def _rules(name: str, line: str, fused: bool, whole_division: bool) -> Iterator[tuple[str, str]]:
     if _APPROXIMATE.match(name):
         yield f"{name} is an approximation", "use the function of nbxtensor.kernel.math, tl.div_rn or tl.sqrt_rn"
-    if _FLUSHING.match(name) or _MODIFIER.search(line):
+    if (_FLUSHING.match(name) and not whole_division) or _MODIFIER.search(line):
         yield "denormals are flushed", "compile with denormals, and without contraction"
     if _FUSED.match(name) and not fused:
         yield "a multiplication and an addition were contracted", "compile with enable_fp_fusion=False"

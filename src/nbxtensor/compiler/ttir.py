@@ -178,7 +178,7 @@ def lower(
         module = source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
         stages: dict[str, Any] = {}
         compiler.add_stages(stages, parsed, source.language)
-    lowering = Lowering(fn, module, stages, context)
+    lowering = Lowering(fn, module, stages, context, dict(vars(parsed)))  # stages look options up there, too
     lowering.run("ttir")
     return lowering
 
