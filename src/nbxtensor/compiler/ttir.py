@@ -13,6 +13,7 @@ from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
 
 BASE_CAPABILITY = 90
+PLAIN_DOTS = 89
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,15 @@ class Backend:
         ``"cuda"`` or ``"hip"``.
     arch
         As Triton names it: 90, or ``"gfx942"``.
+    dots_as
+        Compute capability whose rules choose the instructions of a kernel with dots, if not those of `arch`.
     """
 
     kind: str
     arch: int | str
     warp_size: int
     settings: tuple[tuple[str, object], ...] = ()
+    dots_as: int | None = None
 
 
 def cuda_backend(capability: int, ptx_version: int | None = None) -> Backend:
@@ -38,7 +42,8 @@ def cuda_backend(capability: int, ptx_version: int | None = None) -> Backend:
     settings: dict[str, object] = {"arch": f"sm{capability}", "enable_reflect_ftz": False, "ptx_options": ""}
     if ptx_version is not None:
         settings["ptx_version"] = ptx_version
-    return Backend("cuda", capability, 32, tuple(settings.items()))
+    # Triton gives dots of widened 16-bit operands to the tensor cores of sm_100, also where it is asked for IEEE.
+    return Backend("cuda", capability, 32, tuple(settings.items()), PLAIN_DOTS if capability >= 100 else None)
 
 
 BASE = cuda_backend(BASE_CAPABILITY)
@@ -180,6 +185,8 @@ def lower(
         compiler.add_stages(stages, parsed, source.language)
     lowering = Lowering(fn, module, stages, context, dict(vars(parsed)))  # stages look options up there, too
     lowering.run("ttir")
+    if backend.dots_as is not None and "tt.dot" in str(lowering.module):
+        stages["ttgir"] = lambda module, facts: compiler.make_ttgir(module, facts, parsed, backend.dots_as)
     return lowering
 
 
