@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tools import limits
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import CompileError
@@ -11,7 +12,6 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
-from tools import limits
 
 RESTRICTED = load_profile("restricted")
 

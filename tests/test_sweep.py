@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tools import sweep
+from tools.sweep import Outcome, Task, check, collect, outcomes, run, stale
+from tools.variants import TARGETS, fixed_sample, functions_of, launches, variants
 
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile, target_of
-from tools import sweep
-from tools.sweep import Outcome, Task, check, collect, outcomes, run, stale
-from tools.variants import TARGETS, fixed_sample, functions_of, launches, variants
 
 CLASSES = ("sm_90", "gfx942", "x86-64-v3")
 """Targets on which operators choose different kernels."""

@@ -5,8 +5,9 @@ The first sample of each operator, in three dtypes; `tests/test_golden.py` check
 
 import json
 
-import golden_cases
 from tools.variants import ROOT
+
+import golden_cases
 
 DTYPES = ("float32", "bfloat16", "int32")
 

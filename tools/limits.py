@@ -8,13 +8,14 @@ them asks for float64.
 import contextlib
 from collections.abc import Iterator
 
+from tools.variants import ROOT, Launch, Variant, fixed_sample, variants
+
 import golden_cases
 from nbxtensor.base.errors import CompileError, DTypeError
 from nbxtensor.compiler.limits import beyond
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
-from tools.variants import ROOT, Launch, Variant, fixed_sample, variants
 
 ARCH = "restricted"
 PAGE = ROOT / "docs/targets.md"

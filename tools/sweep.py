@@ -23,6 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
+
 from nbxtensor.base.errors import NbxError
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.cuda import assemble, lower_to_ptx
@@ -34,7 +36,6 @@ from nbxtensor.compiler.scan_amdgcn import scan_amdgcn
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device.artifact import Resources, Target
 from nbxtensor.device.profile import load_profile, target_of
-from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
 
 LOG = ROOT / "bench/results/sweep.json"
 ALL, SOME = "every variant", "one of each kernel with each function"
@@ -194,8 +195,8 @@ def progress(total: int) -> Generator[Callable[[], None]]:
     try:
         if not sys.stderr.isatty():
             raise ImportError
-        from rich.console import Console
         from rich import progress as parts
+        from rich.console import Console
     except ImportError:
         yield lambda: None
         return
@@ -211,9 +212,7 @@ def progress(total: int) -> Generator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def summary(
-    pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]], extent: str
-) -> dict[str, Any]:
+def summary(pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]], extent: str) -> dict[str, Any]:
     """What the log says about each operator's file."""
     files: dict[str, Any] = {
         file: {"extent": extent, "kernels": dict(sorted(kernels.items())), "targets": {}, "problems": []}
@@ -273,7 +272,9 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fixed", action="store_true", help=f"only {SOME}: minutes instead of half an hour")
     parser.add_argument("--all", action="store_true", help="every variant, also what the log covers already")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--log", type=Path, help=f"default: {LOG.relative_to(ROOT)}, if all targets and kernels are done")
+    parser.add_argument(
+        "--log", type=Path, help=f"default: {LOG.relative_to(ROOT)}, if all targets and kernels are done"
+    )
     return parser.parse_args(arguments)
 
 
@@ -304,7 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for variant in several.values():
                 variant.files &= left
     tasks, wanted = tasks_of({arch: chosen(several, options) for arch, several in found.items()})
-    print(f"{sum(len(t.targets) for t in tasks)} compiles of {len(tasks)} kernels for {len(targets)} targets", flush=True)
+    print(
+        f"{sum(len(t.targets) for t in tasks)} compiles of {len(tasks)} kernels for {len(targets)} targets", flush=True
+    )
     start = time.monotonic()
     with progress(len(tasks)) as done:
         results = outcomes(tasks, options.workers, done)

@@ -27,7 +27,9 @@ class Amdgcn:
     shared_bytes: int
 
 
-_NARROWING = re.compile(r"^  (%\S+) = fptrunc (float|<(\d+) x float>) (%\S+) to ((?:half|<\d+ x half>).*)$", re.MULTILINE)
+_NARROWING = re.compile(
+    r"^  (%\S+) = fptrunc (float|<(\d+) x float>) (%\S+) to ((?:half|<\d+ x half>).*)$", re.MULTILINE
+)
 
 
 def fenced(llvm: str) -> str:
@@ -65,14 +67,19 @@ class _WithDenormals:
         if name in ("passes", "ttgpuir"):
             return _WithDenormals(found)
         if name in ("add_to_llvmir", "add_builtin_func_to_llvmir"):
-            return lambda *args: found(*args[:-1], False)
+
+            def without_flush(*args: Any) -> Any:
+                return found(*args[:-1], False)
+
+            return without_flush
         return found
 
 
 @contextmanager
 def _denormals_kept() -> Generator[None]:
-    from triton.backends.amd import compiler
+    from triton.backends.amd import compiler as module
 
+    compiler: Any = module
     bindings = compiler.amd
     compiler.amd = _WithDenormals(bindings)
     try:

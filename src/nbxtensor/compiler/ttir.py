@@ -183,10 +183,15 @@ def lower(
         module = source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
         stages: dict[str, Any] = {}
         compiler.add_stages(stages, parsed, source.language)
-    lowering = Lowering(fn, module, stages, context, dict(vars(parsed)))  # stages look options up there, too
+        facts: dict[str, Any] = {**vars(parsed)}  # stages look options up among them
+    lowering = Lowering(fn, module, stages, context, facts)
     lowering.run("ttir")
     if backend.dots_as is not None and "tt.dot" in str(lowering.module):
-        stages["ttgir"] = lambda module, facts: compiler.make_ttgir(module, facts, parsed, backend.dots_as)
+
+        def plain(module: Any, facts: dict[str, Any]) -> Any:
+            return compiler.make_ttgir(module, facts, parsed, backend.dots_as)
+
+        stages["ttgir"] = plain
     return lowering
 
 

@@ -28,7 +28,9 @@ def target_of(arch: str) -> Target:
     """
     kind = _KINDS.get(arch[:3])
     if kind is None:
-        raise DeviceError("target", "not an architecture that kernels are compiled for", got=arch, allowed=known_profiles())
+        raise DeviceError(
+            "target", "not an architecture that kernels are compiled for", got=arch, allowed=known_profiles()
+        )
     return Target(kind, arch)
 
 
