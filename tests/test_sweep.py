@@ -81,7 +81,7 @@ def test_the_log_has_no_problems() -> None:
 
 def test_a_changed_kernel_makes_the_log_stale() -> None:
     hashes = {"a.py": {"one": "1", "two": "2"}, "b.py": {"one": "1"}}
-    entry = {"targets": dict.fromkeys(TARGETS, {})}
+    entry = {"targets": {arch: {} for arch in TARGETS}}
     files = {"a.py": {"kernels": {"one": "1", "two": "2"}, **entry}, "b.py": {"kernels": {"one": "1"}, **entry}}
     assert stale({"files": files}, hashes) == []
     assert stale({}, hashes) == ["a.py", "b.py"]

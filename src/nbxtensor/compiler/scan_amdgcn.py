@@ -30,7 +30,7 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
     found: list[Finding] = []
     exact = {"rcp": 0, "fixup": 0}
     fused = re.search(r"math\.fma|tt\.(?:precise_|dot )|arith\.div|arith\.rem", ttir) is not None
-    # Division of 64-bit integers goes through floats: of whole numbers, so that nothing is denormal, and exact in the end.
+    # Division of 64-bit integers goes through floats that are whole numbers: nothing is denormal, the end is exact.
     whole_division = re.search(r"arith\.(?:div|rem)[su]i", ttir) is not None
     last = 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -43,7 +43,7 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
             continue
         for part in (p.strip() for p in line.split("::")):  # two instructions in one on RDNA
             name = re.split(r"_e32|_e64|_dpp|_sdwa|\s", part)[0].replace("v_dual_", "v_")
-            if name.startswith("v_rcp_f") or name.startswith("v_div_fixup_f"):
+            if name.startswith(("v_rcp_f", "v_div_fixup_f")):
                 exact["rcp" if "rcp" in name else "fixup"] += 1
                 last = number
             found += [Finding(rule, mend, number, line) for rule, mend in _rules(name, part, fused, whole_division)]

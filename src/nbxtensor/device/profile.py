@@ -18,8 +18,9 @@ def known_profiles() -> list[str]:
 
 
 def target_of(arch: str) -> Target:
-    """The target of an architecture: ``sm_90`` is one of cuda, ``gfx942`` of hip, ``x86-64-v3`` of cpu; ``restricted`` is
-    compiled for by nothing.
+    """The target of an architecture: ``sm_90`` is one of cuda, ``gfx942`` of hip, ``x86-64-v3`` of cpu.
+
+    Nothing compiles for ``restricted``.
 
     Raises
     ------
