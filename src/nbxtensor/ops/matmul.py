@@ -110,7 +110,7 @@ def tile_for(product: Product, compute: DType, profile: Profile) -> Tile:
     bm, bn = min(64, max(16, rows)), min(64, max(16, columns))
     if bn == 64 and product.m * product.n * product.count >= 2**23:
         bm = min(128, max(16, rows))
-    # More a step, or tiles from 64 x 32 on with four warps, do not fit in the registers of every target.
+    # More in a step, or tiles from 64 x 32 on with four warps, do not fit in the registers of every target.
     size = bm * bn
     return Tile(bm, bn, bk if size < 1024 or size == 2048 else min(bk, 16), 8 if size >= 2048 else 4)
 
