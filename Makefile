@@ -25,7 +25,8 @@ NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pyt
 	&& $(PYTHON) -m venv --clear
 
 .DEFAULT_GOAL := help
-.PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 bench-env bench clean
+.PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 sweep sweep39 \
+	limits bench-env bench clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,19 @@ $(TRITON39)/.installed: pyproject.toml
 
 test-triton39: $(TRITON39)/.installed  ## all tests with the newest Triton that is supported
 	$(TRITON39)/bin/python -m pytest -n $(WORKERS)
+
+# The tools read the samples of the tests.
+TOOL := env PYTHONPATH=src:tests:.
+
+sweep: $(READY)  ## compile every kernel for every target; log in bench/results (SWEEP="--all" repeats what is logged)
+	$(TOOL) $(PY) -m tools.sweep $(SWEEP)
+
+limits: $(READY)  ## list what kernels need beyond a restricted device, in docs/targets.md
+	$(TOOL) $(PY) -m tools.limits
+
+sweep39: $(TRITON39)/.installed  ## a fixed sample with the newest Triton: it compiles, and the CPU's bits are the golden ones
+	$(TOOL) $(TRITON39)/bin/python -m tools.sweep --fixed --targets sm_90,gfx942,x86-64-v3
+	$(TOOL) $(TRITON39)/bin/python -m tools.golden_sample
 
 $(BENCH)/.installed: pyproject.toml
 	$(NEW_ENV) $(BENCH)

@@ -73,7 +73,7 @@ def cases() -> Iterator[tuple[str, Operator, tuple[Any, ...]]]:
                 yield f"{name}/{dtype}/{index}", op, _converted(sample, dtype)
 
 
-def on_device(argument: Any, device: str) -> Any:
+def on_device(argument: Any, device: Any) -> Any:
     """The argument with every array in it as a tensor."""
     if isinstance(argument, (list, tuple)):
         return type(argument)(on_device(one, device) for one in argument)

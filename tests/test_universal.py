@@ -1,7 +1,6 @@
 """Every kernel that a universal operator launches is free of operations whose bits depend on the device."""
 
 import contextlib
-import re
 from typing import Any
 
 import pytest
@@ -10,16 +9,13 @@ import golden_cases
 from nbxtensor.base.errors import DTypeError
 from nbxtensor.compiler.cuda import lower_to_ptx
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.scan import scan_ptx, scan_ttir
+from nbxtensor.compiler.scan import NARROWED, scan_ptx, scan_ttir
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device import get
 from nbxtensor.kernel.declare import operators
 from nbxtensor.tensor.dispatch import table
 
 DTYPES = ("float32", "bfloat16", "int32")
-# LLVM narrows a float32 operation between widened 16-bit operands and a 16-bit result. For these it is exact to do so:
-# float32 has more than twice the digits, so rounding once or twice gives the same bits.
-NARROWED = re.compile(r"\b((add|sub|mul)\.rn|(max|min)\.NaN|neg)\.(bf16|f16)(x2)?\s")
 
 
 def jobs(arch: str) -> dict[str, tuple[str, Job]]:

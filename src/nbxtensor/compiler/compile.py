@@ -32,7 +32,13 @@ def _compile_cuda(job: Job) -> tuple[bytes, str, Resources]:
     return compile_cuda(job)
 
 
-_COMPILERS = {"cpu": _compile_cpu, "cuda": _compile_cuda}
+def _compile_hip(job: Job) -> tuple[bytes, str, Resources]:
+    from nbxtensor.compiler.hip import compile_hip
+
+    return compile_hip(job)
+
+
+_COMPILERS = {"cpu": _compile_cpu, "cuda": _compile_cuda, "hip": _compile_hip}
 
 
 def compile_fresh(job: Job) -> Artifact:

@@ -10,7 +10,7 @@ from typing import Any
 from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.resources import cubin_usage
-from nbxtensor.compiler.ttir import explained, lower, require_triton
+from nbxtensor.compiler.ttir import cuda_backend, explained, lower, require_triton
 from nbxtensor.device.artifact import Resources
 
 _CUBIN_CUDA_MAJOR = 12  # a cubin of ptxas 12.x loads on CUDA 12 and 13 drivers, one of 13.x only on the latter
@@ -68,8 +68,7 @@ def lower_to_ptx(job: Job) -> Ptx:
             dict(job.constants),
             job.options,
             job.divisible,
-            capability=number,
-            ptx_version=version,
+            backend=cuda_backend(number, version),
         )
         for stage in ("ttgir", "llir", "ptx"):
             lowering.run(stage)

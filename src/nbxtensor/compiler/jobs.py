@@ -20,9 +20,10 @@ type_text = "a Triton type such as '*fp32' or 'i64', or a tuple of them"
 
 _SOURCES = {
     "cuda": ("source.py", "ttir.py", "cuda.py"),
+    "hip": ("source.py", "ttir.py", "hip.py"),
     "cpu": ("source.py", "ttir.py", "cpu/*.py"),
 }
-_PACKAGES = {"cuda": ("triton",), "cpu": ("triton", "llvmlite")}
+_PACKAGES = {"cuda": ("triton",), "hip": ("triton",), "cpu": ("triton", "llvmlite")}
 
 
 def _version(package: str) -> str:

@@ -12,7 +12,7 @@ _PARAMETER = 0x17
 _SIZED = 0x04  # format of an attribute whose value field is the length of the data that follows
 
 
-def _sections(elf: bytes) -> dict[str, bytes]:
+def elf_sections(elf: bytes) -> dict[str, bytes]:
     """Sections of a 64-bit little-endian ELF file by name."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF file")
@@ -53,7 +53,7 @@ def cubin_usage(cubin: bytes, symbol: str) -> tuple[int, int]:
     registers: int | None = None
     stack = 0
     try:
-        sections = _sections(cubin)
+        sections = elf_sections(cubin)
         symbols = _symbols(sections)
         for attribute, data in _attributes(sections[".nv.info"]):
             if attribute not in (_REGISTERS, _FRAME, _MIN_STACK):
@@ -75,7 +75,7 @@ def cubin_usage(cubin: bytes, symbol: str) -> tuple[int, int]:
 def cubin_parameters(cubin: bytes, symbol: str) -> list[tuple[int, int]]:
     """(offset, bytes) of each parameter of the entry point `symbol`, Triton's own ones at the end included."""
     found: list[tuple[int, int, int]] = []
-    for attribute, data in _attributes(_sections(cubin).get(f".nv.info.{symbol}", b"")):
+    for attribute, data in _attributes(elf_sections(cubin).get(f".nv.info.{symbol}", b"")):
         if attribute == _PARAMETER:
             _, ordinal, offset, facts = struct.unpack("<IHHI", data)
             found.append((ordinal, offset, facts >> 18))

@@ -17,6 +17,15 @@ _OPERATION = re.compile(r'"?([a-z_]+)\.([a-z_0-9.]+)"?')
 _ELEMENT = re.compile(r"(?:tensor<(?:\d+x)+|[ (<,])(bf16|f16|f32|f64)\b")
 _INSTRUCTION = re.compile(r"(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:\.[\w:]+)*)\s")
 _APPROXIMATE = frozenset(("ftz", "approx", "full"))
+NARROWED = re.compile(
+    r"\b((add|sub|mul)\.rn|neg|(max|min)(\.NaN)?)\.(bf16|f16)(x2)?\s"
+    r"|\bv_(pk_)?(add|sub|subrev|mul|max|min|maximum|minimum)\w*_f16"
+)
+"""16-bit arithmetic that LLVM makes of a float32 operation between widened operands and a result that is narrowed.
+
+It is exact to do so: float32 has more than twice the digits, so rounding once or twice gives the same bits, and a
+maximum rounds nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)

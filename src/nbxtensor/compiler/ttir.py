@@ -13,6 +13,40 @@ from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
 
 BASE_CAPABILITY = 90
+PLAIN_DOTS = 89
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Which of Triton's backends lowers a kernel, and what it is told beyond what all of ours are told.
+
+    Attributes
+    ----------
+    kind
+        ``"cuda"`` or ``"hip"``.
+    arch
+        As Triton names it: 90, or ``"gfx942"``.
+    dots_as
+        Compute capability whose rules choose the instructions of a kernel with dots, if not those of `arch`.
+    """
+
+    kind: str
+    arch: int | str
+    warp_size: int
+    settings: tuple[tuple[str, object], ...] = ()
+    dots_as: int | None = None
+
+
+def cuda_backend(capability: int, ptx_version: int | None = None) -> Backend:
+    """The backend of a compute capability (90 is sm_90)."""
+    settings: dict[str, object] = {"arch": f"sm{capability}", "enable_reflect_ftz": False, "ptx_options": ""}
+    if ptx_version is not None:
+        settings["ptx_version"] = ptx_version
+    # Triton gives dots of widened 16-bit operands to the tensor cores of sm_100, also where it is asked for IEEE.
+    return Backend("cuda", capability, 32, tuple(settings.items()), PLAIN_DOTS if capability >= 100 else None)
+
+
+BASE = cuda_backend(BASE_CAPABILITY)
 
 
 def require_triton() -> Any:
@@ -110,7 +144,7 @@ class Lowering:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def run(self, stage: str) -> None:
-        """Run one stage: ``ttir``, ``ttgir``, ``llir``, ``ptx``."""
+        """Run one stage: ``ttir``, ``ttgir``, ``llir``, then ``ptx`` (cuda) or ``amdgcn`` and ``hsaco`` (hip)."""
         with explained(self.fn, stage):
             self.module = self.stages[stage](self.module, self.metadata)
 
@@ -121,11 +155,9 @@ def lower(
     constants: Mapping[str, object],
     options: Options,
     divisible: frozenset[str],
-    *,
-    capability: int = BASE_CAPABILITY,
-    ptx_version: int | None = None,
+    backend: Backend = BASE,
 ) -> Lowering:
-    """Bring `fn` to optimised TTIR for the compute capability `capability` (90 is sm_90)."""
+    """Bring `fn` to optimised TTIR with one of Triton's backends."""
     require_triton()
     from triton._C.libtriton import ir  # pyright: ignore[reportUnknownVariableType]
     from triton.backends.compiler import GPUTarget
@@ -133,29 +165,33 @@ def lower(
 
     with explained(fn, "Triton's front end"):
         source = triton_source(fn, signature, constants, divisible)
-        target = GPUTarget("cuda", capability, 32)
-        backend: Any = make_backend(target)
-        settings: dict[str, object] = {
-            "arch": f"sm{capability}",
-            "num_warps": options.num_warps,
-            "num_stages": options.num_stages,
-            "enable_fp_fusion": False,
-            "enable_reflect_ftz": False,
-            "default_dot_input_precision": "ieee",
-            "ptx_options": "",
-        }
-        if ptx_version is not None:
-            settings["ptx_version"] = ptx_version
-        parsed = backend.parse_options(settings)
+        target = GPUTarget(backend.kind, backend.arch, backend.warp_size)
+        compiler: Any = make_backend(target)
+        parsed = compiler.parse_options(
+            {
+                "num_warps": options.num_warps,
+                "num_stages": options.num_stages,
+                "enable_fp_fusion": False,
+                "default_dot_input_precision": "ieee",
+                **dict(backend.settings),
+            }
+        )
         context: Any = ir.context()  # pyright: ignore[reportUnknownVariableType]
         ir.load_dialects(context)
-        backend.load_dialects(context)
-        codegen = backend.get_codegen_implementation(parsed)
-        module = source.make_ir(target, parsed, codegen, backend.get_module_map(), context)
+        compiler.load_dialects(context)
+        codegen = compiler.get_codegen_implementation(parsed)
+        module = source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
         stages: dict[str, Any] = {}
-        backend.add_stages(stages, parsed, source.language)
-    lowering = Lowering(fn, module, stages, context)
+        compiler.add_stages(stages, parsed, source.language)
+        facts: dict[str, Any] = {**vars(parsed)}  # stages look options up among them
+    lowering = Lowering(fn, module, stages, context, facts)
     lowering.run("ttir")
+    if backend.dots_as is not None and "tt.dot" in str(lowering.module):
+
+        def plain(module: Any, facts: dict[str, Any]) -> Any:
+            return compiler.make_ttgir(module, facts, parsed, backend.dots_as)
+
+        stages["ttgir"] = plain
     return lowering
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One architecture: ``Target("cuda", "sm_90")`` or ``Target("cpu", "x86-64-v3")``."""
+    """One architecture: ``Target("cuda", "sm_90")``, ``Target("hip", "gfx942")`` or ``Target("cpu", "x86-64-v3")``."""
 
     kind: str
     arch: str
@@ -45,7 +45,7 @@ class Artifact:
     signature
         Types of the run-time arguments in order (``"*fp32"``, ``"i64"``, ``"fp32"``); constants are not among them.
     binary
-        A cubin (cuda) or a relocatable ELF object (cpu).
+        A cubin (cuda), an hsaco (hip) or a relocatable ELF object (cpu).
     """
 
     key: str

@@ -4,8 +4,7 @@ import importlib
 import threading
 
 from nbxtensor.base.errors import DeviceError
-from nbxtensor.device.artifact import Target
-from nbxtensor.device.profile import known_profiles
+from nbxtensor.device.profile import known_profiles, target_of
 from nbxtensor.device.protocol import Device
 
 NAMES = "cpu, cuda, cuda:<index>, null, null:<architecture>"
@@ -20,7 +19,7 @@ def get(name: str) -> Device:
     ----------
     name
         ``"cpu"``; ``"cuda"`` (the same as ``"cuda:0"``) or ``"cuda:1"``; ``"null"``, which computes nothing and
-        records everything, or ``"null:sm_90"`` to have it stand for another architecture.
+        records everything, or ``"null:sm_90"`` or ``"null:gfx942"`` to have it stand for another architecture.
 
     Raises
     ------
@@ -45,9 +44,15 @@ def _open(name: str) -> Device:
     if kind == "cuda" and (not colon or rest.isdecimal()):
         return importlib.import_module("nbxtensor.device.cuda").CudaDevice(int(rest or 0))
     if kind == "null" and (not colon or rest in known_profiles()):
-        arch = rest or "x86-64-v3"
-        target = Target("cpu" if arch.startswith("x86") else "cuda", arch)
-        return importlib.import_module("nbxtensor.device.null").NullDevice(target)
+        return importlib.import_module("nbxtensor.device.null").NullDevice(target_of(rest or "x86-64-v3"))
+    if kind == "hip" and (not colon or rest.isdecimal()):
+        raise DeviceError(
+            "device",
+            "kernels are compiled and checked for AMD GPUs, but not yet run on them",
+            got=repr(name),
+            allowed=NAMES,
+            mend="'null:gfx942' records what would run; Target('hip', 'gfx942') compiles it",
+        )
     raise DeviceError("device", "no device has this name", got=repr(name), allowed=NAMES)
 
 

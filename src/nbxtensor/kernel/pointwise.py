@@ -224,6 +224,7 @@ def _make_plan(
     flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)
     if size <= 1 or flat:
         block, options = _flat_settings(device, result.itemsize)
+        block = min(block, device.profile.reduce_tile_max)  # functions with a rare branch ask the whole block for it
         grid = (-(-size // block), 1, 1)
         arguments["n_elements"] = size
         constants["BLOCK_SIZE"] = block

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nbxtensor.base.dtypes import DType
+from nbxtensor.base.errors import CompileError
 from nbxtensor.base.shapes import normalize_axes, reduced_shape
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device
+from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.rows import (
@@ -228,15 +229,32 @@ def reduce_kernel(
         tl.store(out + k * out_inner, result)
 
 
-def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
+def rows_within(kept: int, tile: int, profile: Profile, function: str) -> int:
+    """At most `kept` (a power of two): as many rows of `tile` elements as the profile allows in one reduced tile.
+
+    Raises
+    ------
+    CompileError
+        If it does not even allow one.
+    """
+    cap = profile.reduce_tile_max
+    if tile > cap:
+        problem = "rows are reduced in tiles that the device does not allow"
+        raise CompileError(function, problem, got=tile, allowed=f"at most {cap}")
+    return min(kept, 1 << (cap // tile).bit_length() - 1)
+
+
+def _settings(name: str, reduction: Reduction, rows: Rows, profile: Profile) -> tuple[int, int, Options]:
     """Kept indices and row elements in a tile, and warps.
 
     A thread of a GPU holds 32 elements, fewer where it loops over a long row; a CPU takes long rows one at a time,
-    which keeps the accumulators in the first cache.
+    which keeps the accumulators in the first cache. Where the order shows, a tile has all lanes.
     """
-    tile = min(LANES, max(4, power_of_two(rows.length)))
-    widest = power_of_two(rows.inner)
-    if device.profile.warp_size == 1:
+    ordered = reduction.combine in (add, multiply) and reduction.accumulator.kind == "f"
+    lanes = LANES if ordered else min(LANES, profile.reduce_tile_max)
+    tile = min(lanes, max(4, power_of_two(rows.length)))
+    widest = rows_within(power_of_two(rows.inner), tile, profile, f"nbx.{name}")
+    if profile.warp_size == 1:
         kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
         return min(kept, widest), tile, Options(num_warps=1)
     if rows.axis == 0:
@@ -247,7 +265,7 @@ def _settings(rows: Rows, device: Device) -> tuple[int, int, Options]:
 
 
 def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int) -> Plan:
-    kept, tile, options = _settings(rows, device)
+    kept, tile, options = _settings(name, reduction, rows, device.profile)
     n = rows.length
     blocks = -(-rows.inner // kept)
     tail = rows.tail(tile, device.profile)

@@ -25,6 +25,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.order import largest_key, smallest_key
+from nbxtensor.kernel.reduce import rows_within
 from nbxtensor.kernel.rows import (
     GROUP,
     Rows,
@@ -116,8 +117,10 @@ def argmax_kernel(
 
 def _plan(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
     key = key_dtype(x.dtype)
-    tile = min(TILE, max(4, power_of_two(rows.length)))
-    kept = min(max(1, (2048 if rows.axis == 0 else 1024) // tile), power_of_two(rows.inner))
+    profile = x.device.profile
+    tile = min(TILE, profile.reduce_tile_max, max(4, power_of_two(rows.length)))
+    widest = rows_within(power_of_two(rows.inner), tile, profile, f"nbx.{name}")
+    kept = min(max(1, (2048 if rows.axis == 0 else 1024) // tile), widest)
     blocks = -(-rows.inner // kept)
     low = -(2**63) if key is dtypes.int64 else -(2**31)
     keys = {True: argmax_key if name == "argmax" else argmin_key, False: same_key}

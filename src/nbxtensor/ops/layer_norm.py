@@ -28,7 +28,7 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer, Scalar
-from nbxtensor.kernel.reduce import minus_zero, row_sum, tree_sum
+from nbxtensor.kernel.reduce import minus_zero, row_sum, rows_within, tree_sum
 from nbxtensor.kernel.rows import (
     GROUP,
     LANES,
@@ -189,7 +189,7 @@ def _plan(
     kept = max(1, (4096 if on_gpu else 1024) // (tile * (1 if looped else tiles)))
     if rows.axis == 0:
         kept = max(kept, 8) if on_gpu else max(32, 16_384 // tile)
-    kept = min(power_of_two(rows.inner), kept)
+    kept = min(rows_within(power_of_two(rows.inner), tile, x.device.profile, function), kept)
     blocks = -(-rows.inner // kept)
     pointers: dict[str, Argument] = {"x": Pointer(x.dtype)}
     constants: dict[str, Constant] = {}

@@ -108,9 +108,11 @@ def tile_for(product: Product, compute: DType, profile: Profile) -> Tile:
         large = product.m >= 512 and product.n >= 512
         return Tile(min(128, rows), min(128 if large else 64, max(8, columns)), bk, 1)
     bm, bn = min(64, max(16, rows)), min(64, max(16, columns))
-    if product.m * product.n * product.count >= 2**23:
+    if bn == 64 and product.m * product.n * product.count >= 2**23:
         bm = min(128, max(16, rows))
-    return Tile(bm, bn, min(bk, 16) if bm * bn > 4096 else bk, 4)
+    # More in a step, or tiles from 64 x 32 on with four warps, do not fit in the registers of every target.
+    size = bm * bn
+    return Tile(bm, bn, bk if size < 1024 or size == 2048 else min(bk, 16), 8 if size >= 2048 else 4)
 
 
 def _parts(size: int, block: int, apart: bool) -> list[tuple[int, int, bool]]:

@@ -1,0 +1,328 @@
+"""Compile every kernel that the operators' samples launch, for every target, and log what came out: ``make sweep``.
+
+Nothing runs on a device. For each kernel and target: it compiles, keeps nothing in stack or scratch memory, needs no
+more registers and shared memory than the profile has, and neither its TTIR nor its PTX or AMDGCN has an operation whose
+bits depend on the device. ``bench/results/sweep.json`` names the hash of every kernel source that was compiled;
+`tests/test_sweep.py` checks that these are the present ones. Files whose hashes the log names are left out, unless
+``--all`` is given.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
+
+from nbxtensor.base.errors import NbxError
+from nbxtensor.compiler.compile import compile_fresh
+from nbxtensor.compiler.cuda import assemble, lower_to_ptx
+from nbxtensor.compiler.hip import lower_to_amdgcn, resources_of
+from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.resources import cubin_usage
+from nbxtensor.compiler.scan import NARROWED, scan_ptx, scan_ttir
+from nbxtensor.compiler.scan_amdgcn import scan_amdgcn
+from nbxtensor.compiler.ttir import ttir
+from nbxtensor.device.artifact import Resources, Target
+from nbxtensor.device.profile import load_profile, target_of
+
+LOG = ROOT / "bench/results/sweep.json"
+ALL, SOME = "every variant", "one of each kernel with each function"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel and the targets to compile it for; only the target of the job differs."""
+
+    job: Job
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What compiling one kernel for one target gave.
+
+    Attributes
+    ----------
+    problems
+        Everything that is not as it must be; a failure to compile is one.
+    """
+
+    arch: str
+    registers: int = 0
+    stack_bytes: int = 0
+    shared_bytes: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def _compile(job: Job, text: str) -> tuple[Resources, list[str]]:
+    """Resources of a job, and the forbidden operations in its machine code."""
+    if job.target.kind == "cuda":
+        ptx = lower_to_ptx(job)
+        registers, stack = cubin_usage(assemble(ptx, job.target.arch), ptx.symbol)
+        found = [str(f) for f in scan_ptx(ptx.text, text) if not NARROWED.search(f.text)]
+        return Resources(registers, stack, ptx.shared_bytes), found
+    if job.target.kind == "hip":
+        amdgcn = lower_to_amdgcn(job)
+        found = [str(f) for f in scan_amdgcn(amdgcn.text, text) if not NARROWED.search(f.text)]
+        return resources_of(amdgcn), found
+    return compile_fresh(job).resources, []
+
+
+def check(job: Job, text: str) -> Outcome:
+    """Compile a job, whose TTIR is `text`, and hold the result against the profile of its target."""
+    arch = job.target.arch
+    profile = load_profile(arch)
+    try:
+        found, problems = _compile(job, text)
+    except NbxError as error:
+        return Outcome(arch, problems=(f"does not compile: {error}",))
+    except Exception as error:  # whatever a compiler raises is a finding about the kernel
+        return Outcome(arch, problems=(f"does not compile: {type(error).__name__}: {error}",))
+    if profile.warp_size > 1:
+        if found.stack_bytes:
+            problems.append(f"{found.stack_bytes} bytes of stack per thread")
+        if found.registers > profile.registers_per_thread:
+            problems.append(f"{found.registers} registers of {profile.registers_per_thread}")
+        if found.shared_bytes > profile.shared_bytes:
+            problems.append(f"{found.shared_bytes} bytes of shared memory of {profile.shared_bytes}")
+    return Outcome(arch, found.registers, found.stack_bytes, found.shared_bytes, tuple(problems))
+
+
+def run(task: Task) -> list[Outcome]:
+    """Everything about one kernel; runs in a process of its own pool."""
+    job = task.job
+    try:
+        text = ttir(job.fn, dict(job.signature), dict(job.constants), job.options, job.divisible)
+    except NbxError as error:
+        return [Outcome(t.arch, problems=(f"has no TTIR: {error}",)) for t in task.targets]
+    forbidden = tuple(str(f) for f in scan_ttir(text))
+    done = [check(replace(job, target=target), text) for target in task.targets]
+    return [replace(o, problems=(*forbidden, *o.problems)) for o in done]
+
+
+def _quiet() -> None:
+    """MLIR writes whole modules to standard error when a pass fails; the message is enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_quiet)
+
+
+def _alone(task: Task) -> list[Outcome]:
+    """Run a task in a process that nothing else depends on, target by target: compilers may abort."""
+    outcomes: list[Outcome] = []
+    for target in task.targets:
+        with _pool(1) as pool:
+            try:
+                outcomes += pool.submit(run, Task(task.job, (target,))).result()
+            except BrokenProcessPool:
+                outcomes.append(Outcome(target.arch, problems=("does not compile: the compiler crashed",)))
+    return outcomes
+
+
+def outcomes(tasks: Sequence[Task], workers: int, done: Callable[[], None]) -> list[list[Outcome]]:
+    """Run tasks side by side; `done` is called after each."""
+    results: dict[int, list[Outcome]] = {}
+    waiting = iter(range(len(tasks)))
+    pool = _pool(workers)
+    running: dict[Future[list[Outcome]], int] = {}
+    try:
+        while True:
+            for index in waiting:
+                running[pool.submit(run, tasks[index])] = index
+                if len(running) > workers:
+                    break
+            if not running:
+                return [results[i] for i in range(len(tasks))]
+            ready, _ = wait(running, return_when=FIRST_COMPLETED)
+            if any(isinstance(f.exception(), BrokenProcessPool) for f in ready):
+                lost, running = sorted(running.values()), {}
+                pool.shutdown(cancel_futures=True)
+                pool = _pool(workers)
+                for index in lost:
+                    results[index] = _alone(tasks[index])
+                    done()
+                continue
+            for future in ready:
+                results[running.pop(future)] = future.result()
+                done()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def collect(
+    targets: Sequence[str], wanted: Callable[[str], bool]
+) -> tuple[dict[str, dict[str, Variant]], dict[str, dict[str, str]]]:
+    """Variants per target, and the kernel source hashes per operator's file."""
+    found: dict[str, dict[str, Variant]] = {}
+    hashes: dict[str, dict[str, str]] = {}
+    for arch in targets:
+        launched = list(launches(arch, wanted=wanted))
+        found[arch] = variants(launched)
+        for file, kernels in kernel_hashes(launched).items():
+            hashes.setdefault(file, {}).update(kernels)
+    return found, hashes
+
+
+def tasks_of(found: dict[str, list[Variant]]) -> tuple[list[Task], list[list[Variant]]]:
+    """One task per kernel, with all targets that want the same job; and the variants in the order of its targets."""
+    groups: dict[str, list[tuple[Target, Variant]]] = {}
+    base = Target("none", "none")
+    for arch, several in found.items():
+        for variant in several:
+            same = replace(variant.job, target=base).identity
+            groups.setdefault(same, []).append((target_of(arch), variant))
+    tasks = [Task(group[0][1].job, tuple(t for t, _ in group)) for group in groups.values()]
+    return tasks, [[v for _, v in group] for group in groups.values()]
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Generator[Callable[[], None]]:
+    """A bar on standard error where someone sees it and rich is there."""
+    try:
+        if not sys.stderr.isatty():
+            raise ImportError
+        from rich import progress as parts
+        from rich.console import Console
+    except ImportError:
+        yield lambda: None
+        return
+    columns = (
+        parts.TextColumn("kernels"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TimeElapsedColumn(),
+        parts.TimeRemainingColumn(),
+    )
+    with parts.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("compiling", total=total)
+        yield lambda: bar.advance(task)
+
+
+def summary(pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]], extent: str) -> dict[str, Any]:
+    """What the log says about each operator's file."""
+    files: dict[str, Any] = {
+        file: {"extent": extent, "kernels": dict(sorted(kernels.items())), "targets": {}, "problems": []}
+        for file, kernels in hashes.items()
+    }
+    for variant, outcome in pairs:
+        for file in variant.files:
+            entry = files[file]
+            figures = entry["targets"].setdefault(
+                outcome.arch, {"kernels": 0, "failed": 0, "registers": 0, "stack": 0, "shared": 0}
+            )
+            figures["kernels"] += 1
+            figures["failed"] += any("does not compile" in p or "has no TTIR" in p for p in outcome.problems)
+            for name, value in (
+                ("registers", outcome.registers),
+                ("stack", outcome.stack_bytes),
+                ("shared", outcome.shared_bytes),
+            ):
+                figures[name] = max(figures[name], value)
+            entry["problems"] += [f"{outcome.arch}: {variant.label}: {p[:400]}" for p in outcome.problems]
+    for entry in files.values():
+        entry["problems"].sort()
+        entry["targets"] = dict(sorted(entry["targets"].items()))
+    return dict(sorted(files.items()))
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """JSON with the innermost objects on one line each."""
+    text = json.dumps(content, indent=1)
+    text = re.sub(r'\{\n\s*"kernels": \d[^{}]*\}', lambda m: re.sub(r"\s*\n\s*", " ", m[0]), text)
+    path.write_text(text + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Versions of the compilers."""
+    return {p: metadata.version(p) for p in ("triton", "llvmlite")}
+
+
+def stale(log: dict[str, Any], hashes: dict[str, dict[str, str]], targets: Sequence[str] = TARGETS) -> list[str]:
+    """Operator files that `log` does not cover with these hashes on these targets."""
+    files: dict[str, Any] = log.get("files", {})
+
+    def covered(file: str, kernels: dict[str, str]) -> bool:
+        entry = files.get(file)
+        if entry is None or not kernels.items() <= entry["kernels"].items():
+            return False
+        return set(targets) <= set(entry["targets"])
+
+    return sorted(f for f, kernels in hashes.items() if not covered(f, kernels))
+
+
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default=",".join(TARGETS), help="architectures, separated by commas")
+    parser.add_argument("--only", default="", help="operator files whose path contains this")
+    parser.add_argument("--sample", type=int, metavar="N", help="about N kernels for each target, evenly chosen")
+    parser.add_argument("--fixed", action="store_true", help=f"only {SOME}: minutes instead of half an hour")
+    parser.add_argument("--all", action="store_true", help="every variant, also what the log covers already")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--log", type=Path, help=f"default: {LOG.relative_to(ROOT)}, if all targets and kernels are done"
+    )
+    return parser.parse_args(arguments)
+
+
+def chosen(found: dict[str, Variant], options: argparse.Namespace) -> list[Variant]:
+    """The variants to compile for one target."""
+    if options.fixed:
+        return fixed_sample(found)
+    every = list(found.values())
+    step = max(1, len(every) // options.sample) if options.sample else 1
+    return every[::step]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = options_of(arguments)
+    targets = options.targets.split(",")
+    whole = set(targets) >= set(TARGETS) and not options.sample
+    path: Path | None = options.log or (LOG if whole else None)
+    log: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
+    if log.get("versions") != versions():
+        log = {}
+    found, hashes = collect(targets, lambda file: options.only in file)
+    if log and not options.all:
+        left = set(stale(log, hashes, targets))
+        print(f"{len(hashes) - len(left)} of {len(hashes)} files are in the log already")
+        hashes = {f: k for f, k in hashes.items() if f in left}
+        found = {a: {k: v for k, v in several.items() if v.files & left} for a, several in found.items()}
+        for several in found.values():
+            for variant in several.values():
+                variant.files &= left
+    tasks, wanted = tasks_of({arch: chosen(several, options) for arch, several in found.items()})
+    print(
+        f"{sum(len(t.targets) for t in tasks)} compiles of {len(tasks)} kernels for {len(targets)} targets", flush=True
+    )
+    start = time.monotonic()
+    with progress(len(tasks)) as done:
+        results = outcomes(tasks, options.workers, done)
+    pairs = [(v, o) for vs, os_ in zip(wanted, results, strict=True) for v, o in zip(vs, os_, strict=True)]
+    files = summary(iter(pairs), hashes, SOME if options.fixed else ALL)
+    problems = [p for entry in files.values() for p in entry["problems"]]
+    print("\n".join(sorted(set(problems))))
+    print(f"{len(pairs)} compiled, {len(set(problems))} problems, {time.monotonic() - start:.0f} s")
+    if path:
+        old = log.get("files", {}) if not options.all or options.only else {}
+        keep = {f: e for f, e in old.items() if (ROOT / f).exists()}
+        write(path, {"versions": versions(), "files": dict(sorted({**keep, **files}.items()))})
+        print(f"written: {path}")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
