@@ -1,7 +1,6 @@
 """References for float64: 80-bit floats in bulk, mpmath where that is not enough, and distances in ULP."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import mpmath as mp
@@ -41,36 +40,43 @@ def total(a: Any, b: Any) -> tuple[Any, Any]:
     return s, (a - (s - other)) + (b - other)
 
 
-@cache
-def mills_series() -> tuple[LongArray, float]:
-    """Chebyshev coefficients of Phi(-t) * exp(t^2 / 2) * (t + 5) in z = (t - 5) / (t + 5), and the largest z."""
+def mills_series() -> LongArray:
+    """Chebyshev coefficients of Phi(-t) * exp(t^2 / 2) * (t + 5) in z = (t - 5) / (t + 5) for -1 <= z <= 35 / 45."""
     count, top = 44, mp.mpf(35) / 45
-    with mp.workdps(40):
-        nodes = [mp.cos(mp.pi * (i + mp.mpf("0.5")) / count) for i in range(count)]
-        values: list[Any] = []
-        for x in nodes:
-            z = (top - 1) / 2 + (top + 1) / 2 * x
-            t = 5 * (1 + z) / (1 - z)
-            values.append(mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2 * (t + 5))
-        found: list[np.longdouble] = []
-        for j in range(count):
-            c = mp.fsum(v * mp.cos(mp.pi * j * (i + mp.mpf("0.5")) / count) for i, v in enumerate(values))
-            high, low = exact(c * 2 / count)
-            found.append(high + low)
+    nodes = [mp.cos(mp.pi * (i + mp.mpf("0.5")) / count) for i in range(count)]
+    values: list[Any] = []
+    for x in nodes:
+        z = (top - 1) / 2 + (top + 1) / 2 * x
+        t = 5 * (1 + z) / (1 - z)
+        values.append(mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2 * (t + 5))
+    found: list[np.longdouble] = []
+    for j in range(count):
+        c = mp.fsum(v * mp.cos(mp.pi * j * (i + mp.mpf("0.5")) / count) for i, v in enumerate(values))
+        high, low = exact(c * 2 / count)
+        found.append(high + low)
     found[0] /= 2
-    return np.array(found), float(top)
+    return np.array(found)
+
+
+# Made once, here: the precision of mpmath is global, and the functions below run in many threads.
+with mp.workdps(45):
+    MILLS = mills_series()
+    ROOT2, _ = exact(mp.sqrt(2))
+    ERF_SLOPE, ERF_SLOPE_LOW = exact(2 / mp.sqrt(mp.pi))
+    TANH_A, TANH_A_LOW = exact(2 * mp.sqrt(2 / mp.pi))
+    TANH_B, TANH_B_LOW = exact(2 * mp.sqrt(2 / mp.pi) * mp.mpf("0.044715"))
+    QUARTER_TURN, QUARTER_TURN_LOW = exact(mp.pi / 2)
 
 
 def mills(t: LongArray) -> LongArray:
     """Phi(-t) * exp(t^2 / 2) for 0 <= t <= 40."""
-    coefficients, _ = mills_series()
     top = Long(35) / 45
     z = (t - 5) / (t + 5)
     x = (2 * z - (top - 1)) / (top + 1)
     a, b = np.zeros_like(t), np.zeros_like(t)
-    for c in coefficients[:0:-1]:
+    for c in MILLS[:0:-1]:
         a, b = 2 * x * a - b + c, a
-    return (x * a - b + coefficients[0]) / (t + 5)
+    return (x * a - b + MILLS[0]) / (t + 5)
 
 
 def gauss(t: LongArray, factor: np.longdouble) -> LongArray:
@@ -93,15 +99,13 @@ def softplus(x: LongArray) -> LongArray:
 
 
 def erf(x: LongArray) -> LongArray:
-    with mp.workdps(40):
-        (slope, slope_low), (root, _) = exact(2 / mp.sqrt(mp.pi)), exact(mp.sqrt(2))
     size = np.minimum(np.abs(x), 7)
     square = np.minimum(size, 1) ** 2
     series = np.zeros_like(x)
     for k in range(30, 0, -1):
         series = (series + (-1) ** k / Long(2 * k + 1)) * square / k
-    near = size * (slope + (slope * series + slope_low))
-    far = 1 - 2 * mills(size * root) * gauss(size, Long(1))
+    near = size * (ERF_SLOPE + (ERF_SLOPE * series + ERF_SLOPE_LOW))
+    far = 1 - 2 * mills(size * ROOT2) * gauss(size, Long(1))
     return np.where(np.isnan(x), x, np.copysign(np.where(size < 1, near, far), x))
 
 
@@ -111,14 +115,12 @@ def gelu(x: LongArray) -> LongArray:
 
 
 def gelu_tanh(x: LongArray) -> LongArray:
-    with mp.workdps(45):
-        (a, a_low), (b, b_low) = exact(2 * mp.sqrt(2 / mp.pi)), exact(2 * mp.sqrt(2 / mp.pi) * mp.mpf("0.044715"))
     c = np.clip(x, -40, 40)
     square = c * c
     square_low = product(c, c)[1]
-    p, p_low = product(square, b)
-    s, lost = total(p, a)
-    s_low = lost + p_low + square * b_low + square_low * b + a_low
+    p, p_low = product(square, TANH_B)
+    s, lost = total(p, TANH_A)
+    s_low = lost + p_low + square * TANH_B_LOW + square_low * TANH_B + TANH_A_LOW
     z, z_low = product(c, s)
     z_low = z_low + c * s_low
     small = np.exp(-np.abs(z))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from math64_tools import EXACT, LIMITS64, LONG, exact, ulp_exact, ulp_long
+from math64_tools import EXACT, LIMITS64, LONG, QUARTER_TURN, QUARTER_TURN_LOW, ulp_exact, ulp_long
 from math_tools import apply
 from nbxtensor.base.dtypes import float64
 from nbxtensor.compiler.cuda import lower_to_ptx
@@ -46,9 +46,7 @@ HARD = (
 
 def quarter_turns(counts: np.ndarray) -> np.ndarray:
     """The float64 closest to multiples of pi / 2."""
-    with mp.workdps(40):
-        half, rest = exact(mp.pi / 2)
-    return (counts * half + counts * rest).astype(np.float64)
+    return (counts * QUARTER_TURN + counts * QUARTER_TURN_LOW).astype(np.float64)
 
 
 def arguments(name: str, count: int) -> np.ndarray:

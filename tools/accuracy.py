@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from nbxtensor.device import get
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from golden_cases import facts
-from math64_tools import EXACT, LONG, rsqrt, ulp_exact, ulp_long
+from math64_tools import EXACT, LONG, QUARTER_TURN, rsqrt, ulp_exact, ulp_long
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "accuracy.json"
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -156,8 +157,7 @@ def doubles(name: str, count: int, rng: np.random.Generator) -> Arrays:
 
 def special(name: str) -> Arrays:
     """Special float64 and their neighbours, multiples of pi / 2, powers of two."""
-    quarter = (np.longdouble(np.pi) + np.longdouble(1.2246467991473532e-16)) / 2
-    turns = (np.arange(1, 400) * quarter).astype(np.float64)
+    turns = (np.arange(1, 400) * QUARTER_TURN).astype(np.float64)
     centres = np.array([*SPECIAL, *turns, *(2.0 ** np.arange(-1070, 1020, 7))])
     bits = centres.view(np.int64)[:, None] + np.arange(-24, 25)
     x = np.unique(np.clip(bits, 0, 0x7FEFFFFFFFFFFFFF).view(np.float64).ravel())
@@ -312,6 +312,7 @@ def size(found: dict[str, Any]) -> str:
 
 def page(record: dict[str, Any]) -> str:
     """docs/accuracy.md."""
+    devices = sorted({found["device"] for kinds in record["operators"].values() for found in kinds.values()})
     lines = [
         "# Accuracy",
         "",
@@ -319,7 +320,7 @@ def page(record: dict[str, Any]) -> str:
         "of results that are not correctly rounded. 0.5 is a correctly rounded result. This page is written by",
         "`tools/accuracy.py` from `bench/results/accuracy.json`; the results are the same bits on every device.",
         "",
-        f"Measured on {record['device']}.",
+        f"Measured on: {'; '.join(devices)}.",
         "",
     ]
     for dtype in DTYPES:
@@ -361,9 +362,10 @@ def main() -> None:
         return
     earlier = json.loads(options.out.read_text())["operators"] if options.out.exists() else {}
     record: dict[str, Any] = facts(None) | {"operators": earlier}
+    where = record["device"] if options.device.startswith("cuda") else f"{platform.machine()} CPU"
     names, chosen = options.names.split(","), options.dtypes.split(",")
     for name, dtype, found in measure(names, chosen, options.device, int(options.samples), options.exact):
-        record["operators"].setdefault(name, {})[dtype] = asdict(found)
+        record["operators"].setdefault(name, {})[dtype] = asdict(found) | {"device": where}
         exact = "" if found.exact_ulp is None else f", {found.exact_ulp:.4f} against mpmath"
         line = f"{name:10}{dtype:10}{found.ulp:9.4f} ULP at {found.at}, {100 * found.correct:.4f} % correct{exact}"
         print(line, flush=True)
