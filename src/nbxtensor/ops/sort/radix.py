@@ -28,7 +28,7 @@ class Setting:
     """How a radix sort runs: tile (log2), its warps, tiles of a chunk (at least)."""
 
     log: int = 10
-    num_warps: int = 1
+    num_warps: int = 2
     chunk: int = 32
 
 
