@@ -30,6 +30,10 @@ def _gpu_is_missing(name: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("-m"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

@@ -93,7 +93,9 @@ def test_a_changed_kernel_makes_the_log_stale() -> None:
 # What is compiled
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "sm_70", "x86-64-v4"])
+@pytest.mark.parametrize(
+    "arch", ["gfx942", *(pytest.param(a, marks=pytest.mark.slow) for a in ("gfx1100", "sm_70", "x86-64-v4"))]
+)
 def test_one_of_each_kernel_compiles(arch: str) -> None:
     sample = fixed_sample(variants(launches(arch)), whole=False)
     assert len(sample) > 10
