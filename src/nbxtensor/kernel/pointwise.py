@@ -19,7 +19,7 @@ from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast
 from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.form import Form, contiguous_form
-from nbxtensor.tensor.memory import check_writable, separate
+from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
 Operand = Tensor | bool | int | float
@@ -304,13 +304,6 @@ def pointwise(
     return target
 
 
-def _apart(x: Tensor, out: Tensor) -> bool:
-    """Whether `x` may be read while `out` is written: they share no memory, or are the same view."""
-    a, b = x.form, out.form
-    p, q = x.ptr, out.ptr
-    return p + a.high <= q + b.low or q + b.high <= p + a.low or (p == q and a is b)
-
-
 def recall(name: str, fn: KernelFunction, x: object, out: object) -> Tensor | None:
     """The quick way of a repeated call: operator `name` with `fn` on tensors like those that `remember` was told of."""
     if type(x) is not Tensor:
@@ -325,7 +318,7 @@ def recall(name: str, fn: KernelFunction, x: object, out: object) -> Tensor | No
         return target
     if type(out) is Tensor and not out.buffer.readonly:
         entry = _recent.get((name, fn, x.form, None, out.form))
-        if entry is not None and _apart(x, out):
+        if entry is not None and apart(x, out):
             entry[0](out.ptr, x.ptr)
             return out
     return None
@@ -359,7 +352,7 @@ def recall_pair(name: str, fn: KernelFunction, a: Any, b: Any, out: object) -> T
         return target
     if type(out) is Tensor and not out.buffer.readonly:
         entry = _recent.get((name, fn, first, second, out.form))
-        if entry is not None and (first is float or _apart(a, out)) and (second is float or _apart(b, out)):
+        if entry is not None and (first is float or apart(a, out)) and (second is float or apart(b, out)):
             entry[0](out.ptr, x, y)
             return out
     return None

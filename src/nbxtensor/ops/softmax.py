@@ -41,7 +41,7 @@ from nbxtensor.ops._softmax_split import (
     softmax_split_lanes_kernel,
     softmax_split_write_kernel,
 )
-from nbxtensor.tensor.memory import check_writable, may_share_memory, same_elements, separate
+from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
 KERNELS = (
@@ -74,7 +74,7 @@ def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting
                 return result
         elif type(out) is Tensor and not out.buffer.readonly:
             known = _plans.get((name, axis, safe, setting, x.form, out.form))
-            if known is not None and (same_elements(x, out) or not may_share_memory(x, out)):
+            if known is not None and apart(x, out):
                 known.run(x.ptr, out.ptr)
                 return out
     if not check_tensor(f"nn.{name}", x).dtype.is_float or x.dtype.itemsize == 1:

@@ -53,8 +53,11 @@ def same_elements(a: "Tensor", b: "Tensor") -> bool:
     return a.ptr == b.ptr and a.form is b.form
 
 
+def apart(source: "Tensor", target: "Tensor") -> bool:
+    """Whether `source` may be read while `target` is written in any order: no shared memory, or one view."""
+    return same_elements(source, target) or not may_share_memory(source, target)
+
+
 def separate(source: "Tensor", target: "Tensor") -> "Tensor":
     """`source`, copied first if writing to `target` in any order could change elements of it not yet read."""
-    if same_elements(source, target) or not may_share_memory(source, target):
-        return source
-    return table["copy"](source)
+    return source if apart(source, target) else table["copy"](source)
