@@ -39,6 +39,22 @@ def test_block_sizes():
         assert block_size(size) == size
 
 
+@pytest.mark.parametrize("nbytes", [1 << 15, 262_144, 9 << 20])
+def test_blocks_made_together_start_at_different_places_of_their_pages(nbytes):
+    allocator = Allocator()
+    held = [allocator.allocate(nbytes) for _ in range(9)]
+    places = [buffer.ptr % 4096 for buffer in held]
+    for i, place in enumerate(places):
+        assert held[i].ptr % 64 == 0
+        for other in (0, *places[max(i - 6, 0) : i]):
+            assert 512 <= (place - other) % 4096 <= 4096 - 512
+    for buffer in held:
+        ctypes.memset(buffer.ptr, 1, nbytes)
+    del buffer, held
+    allocator.trim()
+    assert allocator.kept_bytes == 0
+
+
 def test_freed_blocks_are_used_again_up_to_a_bound():
     allocator = Allocator(kept=4 << 20)
     first = allocator.allocate(1_000_000)

@@ -15,6 +15,10 @@ KEPT_BYTES = 1 << 30
 SMALL = 1 << 18
 SMALL_BYTES = 4 << 20
 """Blocks of up to `SMALL` bytes are kept by the size: `SMALL_BYTES` of each."""
+COLOURED = 1 << 15
+"""Blocks from this size start at different places of their pages: a processor that compares the low 12 bits of
+addresses takes a load for one that needs the result of an earlier store where operands are a multiple of a page apart."""
+PAGE = 4096
 
 _CHECKED = 16 << 20
 _MADV_HUGEPAGE = 14
@@ -108,9 +112,12 @@ class Allocator:
     def __init__(self, kept: int = KEPT_BYTES) -> None:
         self._kept = kept
         self._shelves: dict[int, _Shelf] = {}
+        self._colour = 0
         self._at_most = 0  # upper bound of the bytes kept: counts what comes, not what goes
-        self._free = _free  # both bound here: at the end of a process the module's names go before the last blocks
+        self._free = _free  # all bound here: at the end of a process the module's names go before the last blocks
         self._small = SMALL
+        self._coloured = COLOURED
+        self._page = PAGE
 
     @property
     def kept_bytes(self) -> int:
@@ -134,16 +141,27 @@ class Allocator:
             self.trim()
             if size > memory_info()[0]:
                 raise self._refusal(nbytes)
-        huge = size >= 2 * HUGE_PAGE
-        ptr = _aligned_alloc(HUGE_PAGE if huge else ALIGNMENT, size)
+        huge, coloured = size >= 2 * HUGE_PAGE, size >= COLOURED
+        alignment = HUGE_PAGE if huge else PAGE if coloured else ALIGNMENT
+        room = size + PAGE if coloured else size
+        ptr = _aligned_alloc(alignment, room)
         if not ptr:
             self.trim()
-            ptr = _aligned_alloc(HUGE_PAGE if huge else ALIGNMENT, size)
+            ptr = _aligned_alloc(alignment, room)
             if not ptr:
                 raise self._refusal(nbytes)
         if huge:
             _madvise(ptr, size // HUGE_PAGE * HUGE_PAGE, _MADV_HUGEPAGE)
-        return ptr
+        return ptr + self._next_colour() if coloured else ptr
+
+    def _next_colour(self) -> int:
+        """Bytes into its page at which the next block starts: 512 to 3,584, far from the last ones and from 0,
+        where other allocators begin."""
+        self._colour = (self._colour + 3) % 7
+        return (self._colour + 1) * (PAGE // 8)
+
+    def _release(self, ptr: int, size: int) -> None:
+        self._free(ptr & -self._page if size >= self._coloured else ptr)
 
     def _refusal(self, nbytes: int) -> OutOfMemoryError:
         return out_of_memory("cpu", nbytes, memory_info(), lambda candidate: type(candidate) is CpuBuffer)
@@ -151,7 +169,7 @@ class Allocator:
     def release(self, ptr: int, shelf: _Shelf) -> None:
         """Take back a block that its shelf has no room for without asking."""
         if shelf.size <= self._small or shelf.size > self._kept:
-            self._free(ptr)
+            self._release(ptr, shelf.size)
             return
         self._at_most += shelf.size
         if self._at_most > self._kept:
@@ -169,4 +187,4 @@ class Allocator:
                     ptr = shelf.pop()
                 except IndexError:  # another thread took the last one
                     break
-                self._free(ptr)
+                self._release(ptr, shelf.size)
