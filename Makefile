@@ -26,7 +26,7 @@ NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pyt
 
 .DEFAULT_GOAL := help
 .PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 sweep sweep39 \
-	limits bench-env bench clean
+	limits special bench-env bench clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ sweep: $(READY)  ## compile every kernel for every target; log in bench/results 
 
 limits: $(READY)  ## list what kernels need beyond a restricted device, in docs/targets.md
 	$(TOOL) $(PY) -m tools.limits
+
+special: $(READY)  ## write docs/special-values.md from what the operators declare
+	$(TOOL) $(PY) -m tools.special
 
 sweep39: $(TRITON39)/.installed  ## a fixed sample with the newest Triton: it compiles, and the CPU's bits are the golden ones
 	$(TOOL) $(TRITON39)/bin/python -m tools.sweep --fixed --targets sm_90,gfx942,x86-64-v3

@@ -16,8 +16,8 @@ SMALL = 1 << 18
 SMALL_BYTES = 4 << 20
 """Blocks of up to `SMALL` bytes are kept by the size: `SMALL_BYTES` of each."""
 COLOURED = 1 << 15
-"""Blocks from this size start at different places of their pages: a processor that compares the low 12 bits of
-addresses takes a load for one that needs the result of an earlier store where operands are a multiple of a page apart."""
+"""Blocks from this size start at different places of their pages: where operands are a multiple of a page apart, a
+processor that compares the low 12 bits of addresses lets loads wait for stores that they do not need."""
 PAGE = 4096
 
 _CHECKED = 16 << 20

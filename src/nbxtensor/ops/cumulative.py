@@ -38,6 +38,7 @@ from nbxtensor.tensor.memory import check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
 KERNELS = (cumulative_tile_kernel, cumulative_serial_kernel)
+INF, NAN = float("inf"), float("nan")
 
 
 def _cumulative(
@@ -100,7 +101,20 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.uniform(0.99, 1.01, (70_001,)).astype(np.float32), 0
 
 
-@operator("cumulative_sum", kernels=KERNELS, reference=_reference(np.add, 0), samples=samples)
+@operator(
+    "cumulative_sum",
+    kernels=KERNELS,
+    reference=_reference(np.add, 0),
+    samples=samples,
+    special=(
+        ((1.0, NAN, 2.0), (1.0, NAN, NAN)),
+        ((INF, -INF, 1.0), (INF, NAN, NAN)),
+        ((-0.0, -0.0, 0.0), (-0.0, -0.0, 0.0)),
+        ((3e38, 3e38, -3e38), (3e38, INF, INF)),
+        ((1e-45, 1e-45, -3e-45), (1e-45, 3e-45, 0.0)),
+        ((1e8, 1.0, -1e8), (1e8, 1e8, 0.0)),
+    ),
+)
 def cumulative_sum(
     x: Tensor,
     /,
@@ -134,7 +148,19 @@ def cumulative_sum(
     return _cumulative("cumulative_sum", x, axis, sum_of(result), result, 0 if include_initial else None, out)
 
 
-@operator("cumulative_prod", kernels=KERNELS, reference=_reference(np.multiply, 1), samples=samples)
+@operator(
+    "cumulative_prod",
+    kernels=KERNELS,
+    reference=_reference(np.multiply, 1),
+    samples=samples,
+    special=(
+        ((2.0, NAN, 0.0), (2.0, NAN, NAN)),
+        ((0.0, INF, 1.0), (0.0, NAN, NAN)),
+        ((-0.0, 2.0, -3.0), (-0.0, -0.0, 0.0)),
+        ((1e30, 1e30, 0.0), (1e30, INF, NAN)),
+        ((1e-30, 1e-15, 0.5), (1e-30, 1e-45, 0.0)),
+    ),
+)
 def cumulative_prod(
     x: Tensor,
     /,
@@ -149,7 +175,18 @@ def cumulative_prod(
     return _cumulative("cumulative_prod", x, axis, product_of(result), result, 1 if include_initial else None, out)
 
 
-@operator("cumulative_max", kernels=KERNELS, reference=_reference(np.maximum, None), samples=samples)
+@operator(
+    "cumulative_max",
+    kernels=KERNELS,
+    reference=_reference(np.maximum, None),
+    samples=samples,
+    special=(
+        ((1.0, NAN, INF), (1.0, NAN, NAN)),
+        ((-0.0, 0.0, -0.0), (-0.0, 0.0, 0.0)),
+        ((0.0, -0.0, -1.0), (0.0, 0.0, 0.0)),
+        ((-INF, -1e-45, 3.0), (-INF, -1e-45, 3.0)),
+    ),
+)
 def cumulative_max(x: Tensor, /, axis: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Largest element up to each one along an axis, in the dtype of `x`."""
     dtype = check_tensor("cumulative_max", x).dtype
@@ -157,7 +194,18 @@ def cumulative_max(x: Tensor, /, axis: int | None = None, *, out: Tensor | None 
     return _cumulative("cumulative_max", x, axis, extremum(dtype, True), dtype, None, out)
 
 
-@operator("cumulative_min", kernels=KERNELS, reference=_reference(np.minimum, None), samples=samples)
+@operator(
+    "cumulative_min",
+    kernels=KERNELS,
+    reference=_reference(np.minimum, None),
+    samples=samples,
+    special=(
+        ((1.0, NAN, -INF), (1.0, NAN, NAN)),
+        ((0.0, -0.0, 0.0), (0.0, -0.0, -0.0)),
+        ((-0.0, 0.0, 1.0), (-0.0, -0.0, -0.0)),
+        ((INF, 1e-45, -3.0), (INF, 1e-45, -3.0)),
+    ),
+)
 def cumulative_min(x: Tensor, /, axis: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Smallest element up to each one along an axis, in the dtype of `x`."""
     dtype = check_tensor("cumulative_min", x).dtype

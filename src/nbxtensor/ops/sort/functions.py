@@ -143,6 +143,18 @@ def reference_topk(
     return np.take_along_axis(x, order, axis=axis), order
 
 
+INF, NAN = float("inf"), float("nan")
+SPECIAL: tuple[tuple[tuple[float, ...], tuple[int, ...]], ...] = (
+    ((3.0, NAN, 1.0, 2.0, NAN, 0.0), (5, 2, 3, 0, 1, 4)),
+    ((NAN, INF, -INF, 1.0), (2, 3, 1, 0)),
+    ((0.0, -0.0, 0.0, -0.0), (0, 1, 2, 3)),
+    ((-0.0, 0.0, -1e-45, 1e-45), (2, 0, 1, 3)),
+    ((3.4028234663852886e38, INF, -3.4028234663852886e38), (2, 0, 1)),
+    ((1.0, 1.0, 0.0, 1.0), (2, 0, 1, 3)),
+)
+"""Rows of float32 and the indices that sort them."""
+
+
 def _specials(rng: np.random.Generator, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
     x = np.round(rng.standard_normal(shape, np.float32) * 4)
     x[rng.random(shape) < 0.05] = np.nan
@@ -167,7 +179,13 @@ def samples_topk(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield _specials(rng, (5, 260)), 7
 
 
-@operator("sort", kernels=KERNELS, reference=reference_sort, samples=samples_sort)
+@operator(
+    "sort",
+    kernels=KERNELS,
+    reference=reference_sort,
+    samples=samples_sort,
+    special=tuple((row, tuple(row[i] for i in order)) for row, order in SPECIAL),
+)
 def sort(
     x: Tensor, axis: int = -1, *, descending: bool = False, stable: bool = True, out: Tensor | None = None
 ) -> Tensor:
@@ -191,7 +209,7 @@ def sort(
     return _run("sort", x, axis, descending, VALUES, out)[0]
 
 
-@operator("argsort", kernels=KERNELS, reference=reference_argsort, samples=samples_argsort)
+@operator("argsort", kernels=KERNELS, reference=reference_argsort, samples=samples_argsort, special=SPECIAL)
 def argsort(
     x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True, out: Tensor | None = None
 ) -> Tensor:
