@@ -129,3 +129,44 @@ def test_an_atomic_between_a_load_and_its_use():
     Compiled(_atomic_between, dict.fromkeys("xy", "*i32"), {"C": 64})((1,), x, y)
     np.testing.assert_array_equal(y, np.arange(64))
     assert (x == 63).all()
+
+
+@kernel
+def _sum(a, b):
+    return a + b
+
+
+@kernel
+def _scalar_after_store(x, y, C: tl.constexpr):
+    o = tl.arange(0, C)
+    v = tl.load(x + o)
+    tl.store(y + o, v * 2)
+    tl.store(y + C, tl.reduce(v, 0, _sum))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_store_between_a_load_and_its_reduction_to_a_scalar(size):
+    x = np.arange(1, 9, dtype=np.int32)
+    Compiled(_scalar_after_store, dict.fromkeys("xy", "*i32"), {"C": size})((1,), x, x)
+    start = np.arange(1, size + 1)
+    np.testing.assert_array_equal(x[: size + 1], [*(start * 2), start.sum()])
+
+
+@kernel
+def _two_scans(x, y, C: tl.constexpr):
+    o = tl.arange(0, C)
+    v = tl.cumsum(tl.load(x + o), 0)
+    tl.store(y + o, v)
+    w = tl.cumsum(tl.load(x + o) * 3, 0)
+    tl.store(y + C + o, w)
+    tl.store(y + 2 * C, tl.reduce(v, 0, _sum))
+    tl.store(y + 2 * C + 1, tl.reduce(w, 0, _sum))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_scratch_memory_lives_until_its_reduction_to_a_scalar(size):
+    x = np.arange(1, size + 1, dtype=np.int32)
+    y = np.zeros(2 * size + 2, np.int32)
+    Compiled(_two_scans, dict.fromkeys("xy", "*i32"), {"C": size})((1,), x, y)
+    total = np.cumsum(x)
+    np.testing.assert_array_equal(y, [*total, *(3 * total), total.sum(), 3 * total.sum()])

@@ -292,7 +292,8 @@ class Scheduler:
                     self.decide(op, result)
             roots: set[Op] = set()
             for result in op.results:
-                roots |= {op} if result in self.schedule.materialised else self.roots.get(result, set())
+                ends_here = result in self.schedule.materialised or not result.type.shape  # scalars are never deferred
+                roots |= {op} if ends_here else self.roots.get(result, set())
             for operand in op.operands:
                 self.add_roots(operand, roots)
             if op.name == "tt.gather" and roots:
