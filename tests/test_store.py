@@ -148,6 +148,22 @@ def test_the_least_recently_used_go(tmp_path: Path):
     assert sum(e.nbytes for e in store.entries()) <= 10 * size
 
 
+def test_filling_a_store_looks_through_its_folder_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The work of a put must not grow with what is there, and the bound holds whoever writes."""
+    looks: list[int] = []
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(1) or scan(path))
+    monkeypatch.setattr("nbxtensor.compiler.store._WRITERS", 4)
+    size = len(dump(make()))
+    stores = [ArtifactStore(tmp_path, limit=300 * size) for _ in range(3)]
+    for number in range(270):
+        stores[number % 3].put(make(number))
+    assert len(looks) < 90
+    for number in range(270, 700):
+        stores[number % 3].put(make(number))
+        assert len(os.listdir(tmp_path / "v1")) <= 300
+
+
 def test_an_entry_larger_than_the_store_stays_in_memory(tmp_path: Path):
     store = ArtifactStore(tmp_path, limit=500)
     with pytest.warns(CacheWarning, match="NBX_CACHE_BYTES"):
@@ -162,7 +178,7 @@ def test_leftover_temporary_files_are_removed(store: ArtifactStore):
     old.write_bytes(b"x" * 10)
     young.write_bytes(b"x" * 10)
     os.utime(old, (time.time() - 3600,) * 2)
-    store.put(make(1))
+    ArtifactStore(store.root).put(make(1))
     assert not old.exists()
     assert young.exists()
     store.clear()

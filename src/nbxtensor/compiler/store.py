@@ -28,6 +28,7 @@ _TEMPORARY = ".tmp-"
 _STALE_SECONDS = 60.0
 _TOUCH_SECONDS = 60.0
 _KEEP = 0.9
+_WRITERS = 4 * (os.cpu_count() or 1)  # processes that may be filling the store at once, for all that this one knows
 PATIENCE = 300.0
 
 
@@ -53,6 +54,7 @@ class ArtifactStore:
         self._folder = root / _FORMAT if root is not None and limit > 0 else None
         self._memory: dict[str, Artifact] = {}
         self._warned = False
+        self._room = 0  # bytes that may be written before the folder must be looked through again
 
     def get(self, key: str) -> Artifact | None:
         """The artifact stored under `key`; an entry that is damaged is dropped, one that cannot be read passed over."""
@@ -97,7 +99,9 @@ class ArtifactStore:
             self._memory[artifact.key] = artifact
             self._warn(f"cannot be written ({error})")
             return
-        self._shrink(keep=artifact.key + _SUFFIX)
+        self._room -= _WRITERS * len(content)
+        if self._room <= 0:
+            self._shrink(keep=artifact.key + _SUFFIX)
 
     def _publish(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -146,15 +150,15 @@ class ArtifactStore:
                 else:
                     entries.append(entry)
             total = sum(e.nbytes for e in entries)
-            if total <= self.limit:
-                return
+            goal = self.limit if total <= self.limit else _KEEP * self.limit
             for entry in sorted(entries, key=lambda e: e.used):
+                if total <= goal:
+                    break
                 if entry.path.name == keep or entry.path.name.startswith(_TEMPORARY):
                     continue
                 if self._remove(entry) is None:
                     total -= entry.nbytes
-                if total <= _KEEP * self.limit:
-                    return
+            self._room = self.limit - total
 
     @staticmethod
     def _remove(entry: Entry) -> OSError | None:
