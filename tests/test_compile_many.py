@@ -1,6 +1,7 @@
 """Compiling many jobs: order, duplicates, failures, kills, Ctrl-C, several processes at once."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -116,6 +117,16 @@ def test_few_jobs_start_no_process(store: ArtifactStore, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "Popen", None)
     monkeypatch.setattr(compiler, "compile_fresh", lambda j: _fake(j))
     assert values(compile_many([job(1), job(2)], workers=2, store=store)) == [1, 2]
+
+
+def test_a_worker_makes_the_key_from_the_sources_that_it_has():
+    """A file that changed since this process read it must not be stored under the key of what it was."""
+    one = job(1)
+    assert len(one.key) == 64
+    there = pickle.loads(pickle.dumps(one))
+    assert there == one
+    assert not {"key", "identity"} & set(vars(there))
+    assert there.key == one.key
 
 
 def _fake(asked: Job) -> Artifact:

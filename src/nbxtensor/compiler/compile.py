@@ -6,6 +6,7 @@ from contextlib import closing
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.base.knobs import compile_workers
+from nbxtensor.compiler.front_end import without_collection
 from nbxtensor.compiler.jobs import Job, compiler_version, describe
 from nbxtensor.compiler.key_lock import Lock
 from nbxtensor.compiler.store import PATIENCE, ArtifactStore, default_store
@@ -46,7 +47,7 @@ def compile_fresh(job: Job) -> Artifact:
     compiler = _COMPILERS.get(job.target.kind)
     if compiler is None:
         raise CompileError("compile", "unknown kind of target", got=repr(job.target.kind), allowed=_COMPILERS)
-    with _compiling:
+    with _compiling, without_collection():
         binary, symbol, resources = compiler(job)
     return Artifact(
         key=job.key,

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import cast
@@ -120,6 +120,10 @@ class Job:
     options: Options
     divisible: frozenset[str]
     target: Target
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: another process makes the key from the sources that it has."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def name(self) -> str:

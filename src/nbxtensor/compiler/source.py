@@ -12,7 +12,7 @@ import linecache
 import textwrap
 import types
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, cast
 
 from nbxtensor.base.errors import CompileError
@@ -179,7 +179,9 @@ class KernelFunction:
             k: language.constexpr if v in ("tl.constexpr", "constexpr") else v
             for k, v in self.fn.__annotations__.items()
         }
-        return triton.jit(bound)
+        function = triton.jit(bound)
+        function.parse = cache(function.parse)  # Triton asks for the tree again whenever it meets other types
+        return function
 
 
 def kernel(fn: Callable[..., Any]) -> KernelFunction:

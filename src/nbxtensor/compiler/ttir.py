@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from nbxtensor.base.errors import CompileError, MissingDependencyError
+from nbxtensor.compiler.front_end import quick_front_end, without_collection
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options
 
@@ -163,7 +164,7 @@ def lower(
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
 
-    with explained(fn, "Triton's front end"):
+    with explained(fn, "Triton's front end"), quick_front_end(), without_collection():
         source = triton_source(fn, signature, constants, divisible)
         target = GPUTarget(backend.kind, backend.arch, backend.warp_size)
         compiler: Any = make_backend(target)
