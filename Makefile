@@ -39,7 +39,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 test: lint  ## lint, then all tests that need no GPU
-	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 demo: $(READY)  ## the two real models on real input (FILES="a b" names the files to look at)
 	$(PY) -m nbxtensor.cli demo $(FILES)
@@ -71,7 +71,7 @@ $(TRITON39)/.installed: pyproject.toml
 	@touch $@
 
 test-triton39: $(TRITON39)/.installed  ## all tests with the newest Triton that is supported
-	$(TRITON39)/bin/python -m pytest -n $(WORKERS)
+	$(TRITON39)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tools read the samples of the tests.
 TOOL := env PYTHONPATH=src:tests:.

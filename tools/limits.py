@@ -20,7 +20,7 @@ from nbxtensor.device.profile import load_profile, target_of
 ARCH = "restricted"
 PAGE = ROOT / "docs/targets.md"
 BEGIN, END = "<!-- limits -->", "<!-- end -->"
-DTYPES = ("float32", "bfloat16", "int32", "int64")
+DTYPES = ("float32", "int64")  # the others take the ways of one of these
 
 
 def _recorded(refusals: dict[str, str]) -> Iterator[Launch]:
