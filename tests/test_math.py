@@ -99,7 +99,7 @@ def test_all_16_bit_arguments(device: str, name: str, dtype: str):
     )
     x = np.arange(65536, dtype=np.uint16).view(unit)
     want = each(REFERENCES[name], x.astype(np.float32))
-    got = apply(device, for_16_bit(getattr(device_math, name)), x, compute=float32, result=kind)
+    got = apply(device, for_16_bit(getattr(device_math, name), kind), x, compute=float32, result=kind)
     assert ulp_error(got, want, dtype) <= 1.0
     with np.errstate(over="ignore", invalid="ignore"):
         nearest = np.where(np.abs(want) >= limit, np.copysign(INF, want), want).astype(np.float32).astype(unit)

@@ -151,7 +151,7 @@ def rows(names: list[str], dtype: DType, block: int, warps: int) -> Iterator[tup
     for name in names:
         fn = getattr(device_math, name)
         if dtype.itemsize == 2:
-            fn = device_math.for_16_bit(fn)
+            fn = device_math.for_16_bit(fn, dtype)
         elif dtype is float64:
             fn = for_64_bit(fn)
         yield fn.name, cost(compile_pointwise(fn, 2 if name in BINARY else 1, dtype, block, warps), block, warps)

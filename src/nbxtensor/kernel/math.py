@@ -5,7 +5,20 @@ integer steps. The families live in the `math_*` modules beside this one; import
 ULP is the largest error found over all arguments (`tools/exhaustive.py`).
 """
 
+from nbxtensor.base.dtypes import DType, bfloat16, float16
 from nbxtensor.compiler.source import KernelFunction
+from nbxtensor.kernel.math_bf16 import (
+    cos_bf16,
+    erf_bf16,
+    exp_bf16,
+    gelu_bf16,
+    gelu_tanh_bf16,
+    sigmoid_bf16,
+    silu_bf16,
+    sin_bf16,
+    softplus_bf16,
+    tanh_bf16,
+)
 from nbxtensor.kernel.math_bits import (
     bits_of,
     copy_sign,
@@ -21,17 +34,17 @@ from nbxtensor.kernel.math_bits import (
 from nbxtensor.kernel.math_cast import cast, f64_to_f32_odd, float_to_int, int_to_f32_sticky
 from nbxtensor.kernel.math_erf import erf, gelu, tanh
 from nbxtensor.kernel.math_exp import exp, exp2, expm1
-from nbxtensor.kernel.math_half import (
-    cos_fast16,
-    erf_fast16,
-    exp_fast16,
-    gelu_fast16,
-    gelu_tanh_fast16,
-    sigmoid_fast16,
-    silu_fast16,
-    sin_fast16,
-    softplus_fast16,
-    tanh_fast16,
+from nbxtensor.kernel.math_f16 import (
+    cos_f16,
+    erf_f16,
+    exp_f16,
+    gelu_f16,
+    gelu_tanh_f16,
+    sigmoid_f16,
+    silu_f16,
+    sin_f16,
+    softplus_f16,
+    tanh_f16,
 )
 from nbxtensor.kernel.math_log import log, log1p, log2
 from nbxtensor.kernel.math_pow import pow
@@ -55,12 +68,15 @@ __all__ = [
     "ceil",
     "copy_sign",
     "cos",
-    "cos_fast16",
+    "cos_bf16",
+    "cos_f16",
     "erf",
-    "erf_fast16",
+    "erf_bf16",
+    "erf_f16",
     "exp",
     "exp2",
-    "exp_fast16",
+    "exp_bf16",
+    "exp_f16",
     "expm1",
     "f64_to_f32_odd",
     "float_to_int",
@@ -69,9 +85,11 @@ __all__ = [
     "fmod",
     "for_16_bit",
     "gelu",
-    "gelu_fast16",
+    "gelu_bf16",
+    "gelu_f16",
     "gelu_tanh",
-    "gelu_tanh_fast16",
+    "gelu_tanh_bf16",
+    "gelu_tanh_f16",
     "int_pow",
     "int_to_f32_sticky",
     "is_finite",
@@ -89,34 +107,53 @@ __all__ = [
     "remainder",
     "round_even",
     "sigmoid",
-    "sigmoid_fast16",
+    "sigmoid_bf16",
+    "sigmoid_f16",
     "sign",
     "silu",
-    "silu_fast16",
+    "silu_bf16",
+    "silu_f16",
     "sin",
-    "sin_fast16",
+    "sin_bf16",
+    "sin_f16",
     "softplus",
-    "softplus_fast16",
+    "softplus_bf16",
+    "softplus_f16",
     "softplus_scaled",
     "tanh",
-    "tanh_fast16",
+    "tanh_bf16",
+    "tanh_f16",
     "trunc",
 ]
 
-_FOR_16_BIT: dict[KernelFunction, KernelFunction] = {
-    cos: cos_fast16,
-    erf: erf_fast16,
-    exp: exp_fast16,
-    gelu: gelu_fast16,
-    gelu_tanh: gelu_tanh_fast16,
-    sigmoid: sigmoid_fast16,
-    silu: silu_fast16,
-    sin: sin_fast16,
-    softplus: softplus_fast16,
-    tanh: tanh_fast16,
+_FOR_16_BIT: dict[DType, dict[KernelFunction, KernelFunction]] = {
+    bfloat16: {
+        cos: cos_bf16,
+        erf: erf_bf16,
+        exp: exp_bf16,
+        gelu: gelu_bf16,
+        gelu_tanh: gelu_tanh_bf16,
+        sigmoid: sigmoid_bf16,
+        silu: silu_bf16,
+        sin: sin_bf16,
+        softplus: softplus_bf16,
+        tanh: tanh_bf16,
+    },
+    float16: {
+        cos: cos_f16,
+        erf: erf_f16,
+        exp: exp_f16,
+        gelu: gelu_f16,
+        gelu_tanh: gelu_tanh_f16,
+        sigmoid: sigmoid_f16,
+        silu: silu_f16,
+        sin: sin_f16,
+        softplus: softplus_f16,
+        tanh: tanh_f16,
+    },
 }
 
 
-def for_16_bit(fn: KernelFunction) -> KernelFunction:
-    """The form of a function to use where its argument and its result are 16-bit floats; `fn` itself if it has none."""
-    return _FOR_16_BIT.get(fn, fn)
+def for_16_bit(fn: KernelFunction, dtype: DType) -> KernelFunction:
+    """The form of a function to use where argument and result are of `dtype`, a 16-bit float; else `fn` itself."""
+    return _FOR_16_BIT[dtype].get(fn, fn)

@@ -83,7 +83,12 @@ def cast(x, DTYPE: tl.constexpr):
         else:
             r = x != 0
     elif x.dtype.is_floating():
-        wide = x if x.dtype == tl.float64 else x.to(tl.float32)
+        if x.dtype == tl.bfloat16:
+            wide = (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+        elif x.dtype == tl.float64:
+            wide = x
+        else:
+            wide = x.to(tl.float32)
         if not DTYPE.is_floating():
             r = float_to_int(wide, DTYPE)
         elif x.dtype == tl.float64 and DTYPE.primitive_bitwidth == 16:

@@ -84,7 +84,7 @@ def math_types(name: str, dtype: DType) -> tuple[DType, DType]:
 
 def math_form(fn: KernelFunction, dtype: DType) -> KernelFunction:
     """The form of a mathematical function for operands and a result of `dtype`."""
-    return for_16_bit(fn) if dtype.itemsize == 2 else for_64_bit(fn) if dtype.itemsize == 8 else fn
+    return for_16_bit(fn, dtype) if dtype.itemsize == 2 else for_64_bit(fn) if dtype.itemsize == 8 else fn
 
 
 def float_unary(name: str, fn: KernelFunction, x: Tensor, out: Tensor | None) -> Tensor:
