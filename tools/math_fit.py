@@ -68,41 +68,45 @@ def exchange(error: list[mp.mpf], count: int) -> list[int]:
     return peaks
 
 
-def solve_ratio(f: Real, weight: Real, degree: int, hi: float) -> list[mp.mpf]:
-    """Denominator, 1 + ..., of the weighted minimax ratio of two polynomials of `degree` to `f` on [0, hi]."""
-    size, count = degree + 1, 2 * degree + 2
+def solve_ratio(f: Real, weight: Real, above: int, below: int, hi: float, step: float = 1) -> list[mp.mpf]:
+    """Denominator, 1 + ..., of the weighted minimax ratio of polynomials of these degrees to `f` on [0, hi].
+
+    `step` is the part of a correction of the error's level that is taken: some ratios need less than 1.
+    """
+    size, count = above + 1, above + below + 2
     top = hi / (hi + mp.mpf("2.4"))
     steps = [top * (1 - mp.cos(mp.pi * i / POINTS)) / 2 for i in range(POINTS + 1)]
     grid = [mp.mpf("2.4") * u / (1 - u) for u in steps]
+    grid[0] = mp.mpf("1e-12")
     values, weights = [f(x) for x in grid], [weight(x) for x in grid]
     nodes = [round(POINTS * (i + mp.mpf("0.5")) / count) for i in range(count)]
     best: tuple[mp.mpf, list[mp.mpf]] | None = None
     level = mp.mpf(0)
     for _ in range(40):
         # numerator - (value + error) * denominator = 0 at the nodes; the error's level enters twice, once as guessed
-        for _ in range(15):
+        for _ in range(round(15 / step)):
             matrix, right = mp.matrix(count, count), mp.matrix(count, 1)
             for row, node in enumerate(nodes):
                 x, sign = grid[node], (-1) ** row / weights[node]
                 for j in range(size):
                     matrix[row, j] = x**j
-                for j in range(1, size):
-                    matrix[row, degree + j] = -(values[node] + sign * level) * x**j
+                for j in range(1, below + 1):
+                    matrix[row, above + j] = -(values[node] + sign * level) * x**j
                 matrix[row, count - 1] = -sign
                 right[row] = values[node]
             answer = mp.lu_solve(matrix, right)
-            guess, level = level, answer[count - 1]
+            guess, level = level, level + step * (answer[count - 1] - level)
             if abs(level - guess) < abs(level) * mp.mpf("1e-8"):
                 break
-        above = [answer[j] for j in range(size)]
-        below = [mp.mpf(1), *(answer[degree + j] for j in range(1, size))]
+        numerator = [answer[j] for j in range(size)]
+        denominator = [mp.mpf(1), *(answer[above + j] for j in range(1, below + 1))]
         error = [
-            w * (mp.polyval(above[::-1], x) / mp.polyval(below[::-1], x) - v)
+            w * (mp.polyval(numerator[::-1], x) / mp.polyval(denominator[::-1], x) - v)
             for w, v, x in zip(weights, values, grid, strict=True)
         ]
         worst = max(abs(e) for e in error)
         if best is None or worst < best[0]:
-            best = worst, below
+            best = worst, denominator
         moved = exchange(error, count)
         if len(moved) != count or moved == nodes:
             break
@@ -227,7 +231,7 @@ def mills_ratio_fits() -> dict[str, Fit | list[mp.mpf]]:
         return 1 / (rest_of_inverse(t) + SLOPE * t)
 
     # The first term is 3 / 4: p and b then are far from the powers of two above them where the result is.
-    p = [to_float32(c * mp.mpf("0.75")) for c in solve_ratio(rest_of_inverse, weight, 5, 13.2)]
+    p = [to_float32(c * mp.mpf("0.75")) for c in solve_ratio(rest_of_inverse, weight, 5, 5, 13.2)]
 
     def bottom(t: mp.mpf) -> mp.mpf:
         return mp.polyval(p[::-1], t)
@@ -255,7 +259,7 @@ def exp_fits() -> dict[str, Fit]:
     ln2 = mp.log(2)
     edge = float(ln2 / 2) * 1.0001
     curve = series(mp.exp, 2, 12)
-    out = {f"EXP_{d}": Fit(curve, tuple(range(d + 1)), -edge, edge, lambda x: x * x / mp.exp(x)) for d in (3, 4, 5)}
+    out = {f"EXP_{d}": Fit(curve, tuple(range(d + 1)), -edge, edge, lambda x: x * x / mp.exp(x)) for d in (4, 5)}
     curve = series(lambda x: mp.exp(x * ln2), 2, 12)
     out["EXP2"] = Fit(curve, tuple(range(5)), -0.50001, 0.50001, lambda x: x * x)
     # 2^(r * (1 + delta)) = 1 + r * q(r), where 2^-18 * 603446 * (1 + delta) is 2 * sqrt(2 / pi) / ln 2.
@@ -271,8 +275,7 @@ def log_fits() -> dict[str, Fit]:
     two = 2 / mp.log(2)
     out = {"LOG": Fit(curve, tuple(range(9)), -0.293, 0.4143, log1p_weight)}
     out["LOG2"] = Fit(binary, tuple(range(9)), -0.293, 0.4143, log1p_weight)
-    for degree in (6, 8):
-        out[f"SOFTPLUS_{degree}"] = Fit(curve, tuple(range(degree + 1)), 1e-9, 1.00001, log1p_weight)
+    out["SOFTPLUS_8"] = Fit(curve, tuple(range(9)), 1e-9, 1.00001, log1p_weight)
     out["POW"] = Fit(
         lambda z: mp.fsum(two / (2 * k + 1) * z ** (k - 2) for k in range(2, 30)),
         (0, 1, 2),
@@ -305,9 +308,73 @@ def sigmoid_like_fits() -> dict[str, Fit]:
     return {**out, "MILLS_8": mills_fit(2.5, 8), "EXP_MILLS": gelu_exp_fit()}
 
 
+def ratio_fits(name: str, f: Real, degrees: tuple[int, int], hi: float, first: str | None) -> dict[str, Fit | list[mp.mpf]]:
+    """Numerator and denominator of a ratio near `f`, relative to it; `first` is the numerator at 0 if that is given."""
+    above, below = degrees
+    q = [to_float32(c) for c in solve_ratio(f, lambda x: 1 / f(x), above, below, hi, 0.5)]
+    start = mp.mpf(first or 0)
+    low = 0 if first is None else 1  # the terms from here on are fitted
+    p = Fit(
+        lambda x: (f(x) * mp.polyval(q[::-1], x) - start) / x**low,
+        tuple(range(above + 1 - low)),
+        1e-9,
+        hi,
+        lambda x: x**low / (f(x) * mp.polyval(q[::-1], x)),
+    )
+    return {f"{name}_P": p, f"{name}_Q": q}
+
+
+def inverse_steps() -> list[mp.mpf]:
+    """K, A and B of 1 / d = r1 * (B - d * r1), r1 = r0 * (A - d * r0), r0 by its bits 0x7F000000 - K - (bits of d).
+
+    The largest relative error is least where powers of two are exact.
+    """
+    f = np.linspace(0, 1, 4000, endpoint=False)
+    best = (1.0, 0.0, 0.0, 0.0)
+    center, width = (0.1, 2.0), (0.05, 0.01)
+    for _ in range(3):
+        for k in np.linspace(center[0] - width[0], center[0] + width[0], 81):
+            product = np.where(f < 1 - k, (1 + f) * (2 - f - k) / 2, (1 + f) * (3 - f - k) / 4)  # d * r0
+            for a in np.linspace(center[1] - width[1], center[1] + width[1], 81):
+                r = product * (a - product)
+                b = 1 / r[0] + r[0]
+                best = min(best, (float(np.abs(r * (b - r) - 1).max()), float(k), float(a), float(b)))
+        center, width = best[1:3], (width[0] / 20, width[1] / 20)
+    return [mp.mpf(round(best[1] * 2**23)), mp.mpf(best[2]), mp.mpf(best[3])]
+
+
+def half_fits() -> dict[str, Fit | list[mp.mpf]]:
+    """Functions of 16-bit floats, whose fits may end where the result no longer changes.
+
+    exp(r) = 1 + r * q(r) within ln(2) / 2, or ln 2 (bfloat16); log(1 + e) = e * q(e); sin(r) = r * s(r^2) within
+    pi / 2; erf(x) = x * p(x^2), tanh(x) = x * p(x^2) / q(x^2); Mills' ratio = p(t) / q(t).
+    """
+    ln2 = float(mp.log(2)) * 1.0001
+    half_turn = float((mp.pi / 2 * mp.mpf("1.01")) ** 2)
+    out: dict[str, Fit | list[mp.mpf]] = {"INVERSE_BF16": inverse_steps()}
+    for kind, edge, degree in (("BF16", ln2 / 2, 3), ("F16", ln2 / 2, 4), ("WIDE_BF16", ln2, 5)):
+        out[f"EXP_{kind}"] = Fit(
+            series(mp.exp, 1, 18), tuple(range(degree + 1)), -edge, edge, lambda x: abs(x) / mp.exp(x)
+        )
+    for kind, degree in (("BF16", 6), ("F16", 7)):
+        out[f"LOG1P_{kind}"] = Fit(
+            series(mp.log1p, 1, 20), tuple(range(degree + 1)), 1e-9, 1.00001, lambda x: abs(x / mp.log1p(x))
+        )
+    out["SIN_BF16"] = Fit(alternating(1, 0), (0, 1, 2, 3), 1e-9, half_turn, odd_weight(mp.sin, 0))
+    for kind, degree, edge in (("BF16", 8, 2.25), ("F16", 11, 2.75)):
+        out[f"ERF_{kind}"] = Fit(
+            lambda z: 1 + erf_near(z), tuple(range(degree + 1)), 1e-12, edge**2, odd_weight(mp.erf, 0)
+        )
+    for kind, degrees, edge in (("BF16", (2, 3), 3.6), ("F16", (3, 3), 4.6)):
+        out |= ratio_fits(f"TANH_{kind}", lambda z: mp.tanh(mp.sqrt(z)) / mp.sqrt(z), degrees, edge**2, None)
+    for kind, edge in (("BF16", 13.4), ("F16", 5.9)):
+        out |= ratio_fits(f"MILLS_{kind}", mills, (3, 4), edge, "0.5")
+    return out
+
+
 def fits() -> dict[str, Fit | list[mp.mpf]]:
     """All polynomials that the sources use."""
-    return {**exp_fits(), **log_fits(), **wave_fits(), **sigmoid_like_fits(), **mills_ratio_fits()}
+    return {**exp_fits(), **log_fits(), **wave_fits(), **sigmoid_like_fits(), **mills_ratio_fits(), **half_fits()}
 
 
 def decimals(values: Sequence[mp.mpf]) -> str:

@@ -7,7 +7,7 @@ rarely not the nearest. No float16 needs care at the ends of the range of fp32.
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math_bf16 import INV_PI, MINUS_PI_1, MINUS_PI_2, PI_1, PI_2, power
 from nbxtensor.kernel.math_bits import negate
-from nbxtensor.kernel.math_exp import LN2_HI, LOG2E, MINUS_LN2_HI, ROUND, clamp_high, clamp_low
+from nbxtensor.kernel.math_exp import LOG2E, MINUS_LN2_HI, ROUND, clamp_high, clamp_low
 
 # ROUND plus an exponent's bias: the low bits of a sum with it, shifted, are 2^n.
 ROUND_ONE = 12583039.0
@@ -92,11 +92,11 @@ def tanh_f16(x):
     """Hyperbolic tangent of a float16."""
     c = clamp_high(clamp_low(x, -4.6), 4.6)
     z = c * c
-    p = tl.fma(z, 5.4346579e-06, 0.0025482676)
-    p = tl.fma(p, z, 0.12587075)
+    p = tl.fma(z, 5.4347424e-06, 0.0025482893)
+    p = tl.fma(p, z, 0.12587093)
     p = tl.fma(p, z, 1.0)
-    q = tl.fma(z, 0.00017389827, 0.022283398)
-    q = tl.fma(q, z, 0.45920378)
+    q = tl.fma(z, 0.0001739007, 0.022283481)
+    q = tl.fma(q, z, 0.459204)
     q = tl.fma(q, z, 1.0)
     return _quotient(c * p, q)
 
@@ -132,12 +132,12 @@ def gelu_f16(x):
     g = tl.fma(g, e, 0.4999915 / 4)
     g = tl.fma(g, e, -0.9999997 / 2)
     g = tl.fma(g, e, 1.0)
-    p = tl.fma(a, 0.013341148, 0.10313094)
-    p = tl.fma(p, a, 0.33201355)
-    p = tl.fma(p, a, 0.49999997)
-    q = tl.fma(a, 0.033464309, 0.2579121)
-    q = tl.fma(q, a, 0.87272525)
-    q = tl.fma(q, a, 1.4619087)
+    p = tl.fma(a, 0.013561428, 0.10415303)
+    p = tl.fma(p, a, 0.3339736)
+    p = tl.fma(p, a, 0.5)
+    q = tl.fma(a, 0.034014653, 0.26050907)
+    q = tl.fma(q, a, 0.87790084)
+    q = tl.fma(q, a, 1.4658287)
     q = tl.fma(q, a, 1.0)
     base = tl.minimum(x.to(tl.uint32, bitcast=True), 0x80000000).to(tl.float32, bitcast=True)
     return tl.fma(negate(a * power(t)), _quotient(p * g, q), base)
