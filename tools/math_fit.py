@@ -340,7 +340,13 @@ def inverse_steps() -> list[mp.mpf]:
                 b = 1 / r[0] + r[0]
                 best = min(best, (float(np.abs(r * (b - r) - 1).max()), float(k), float(a), float(b)))
         center, width = best[1:3], (width[0] / 20, width[1] / 20)
-    return [mp.mpf(round(best[1] * 2**23)), mp.mpf(best[2]), mp.mpf(best[3])]
+    whole, a, b = round(best[1] * 2**23), np.float32(best[2]), np.float32(best[3])
+    for k in sorted(range(whole - 1000, whole + 1000), key=lambda k: abs(k - whole)):
+        r = np.uint32(0x7F000000 - k - 0x3F800000).view(np.float32)
+        r = r * np.float32(a - np.float64(r))
+        if r * np.float32(b - np.float64(r)) == 1:  # in fp32 too
+            return [mp.mpf(k), mp.mpf(float(a)), mp.mpf(float(b))]
+    raise SystemExit("no K makes powers of two exact")
 
 
 def half_fits() -> dict[str, Fit | list[mp.mpf]]:

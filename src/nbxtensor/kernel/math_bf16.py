@@ -40,7 +40,7 @@ def exp_curve(r):
 @kernel
 def near_inverse(d):
     """r and w with r * w = 1 / d to 2^-19.9, exact for powers of two; 2^-126 <= d < 2^126."""
-    r = (2129888543 - d.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+    r = (2129888545 - d.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
     r = r * tl.fma(negate(d), r, 2.0014331)
     return r, tl.fma(negate(d), r, 2.000001)
 
