@@ -308,7 +308,9 @@ def sigmoid_like_fits() -> dict[str, Fit]:
     return {**out, "MILLS_8": mills_fit(2.5, 8), "EXP_MILLS": gelu_exp_fit()}
 
 
-def ratio_fits(name: str, f: Real, degrees: tuple[int, int], hi: float, first: str | None) -> dict[str, Fit | list[mp.mpf]]:
+def ratio_fits(
+    name: str, f: Real, degrees: tuple[int, int], hi: float, first: str | None
+) -> dict[str, Fit | list[mp.mpf]]:
     """Numerator and denominator of a ratio near `f`, relative to it; `first` is the numerator at 0 if that is given."""
     above, below = degrees
     q = [to_float32(c) for c in solve_ratio(f, lambda x: 1 / f(x), above, below, hi, 0.5)]
@@ -352,15 +354,15 @@ def inverse_steps() -> list[mp.mpf]:
 def half_fits() -> dict[str, Fit | list[mp.mpf]]:
     """Functions of 16-bit floats, whose fits may end where the result no longer changes.
 
-    exp(r) = 1 + r * q(r) within ln(2) / 2, or ln 2 (bfloat16); log(1 + e) = e * q(e); sin(r) = r * s(r^2) within
+    exp(r) = 1 + r * q(r) within ln(2) / 2; log(1 + e) = e * q(e); sin(r) = r * s(r^2) within
     pi / 2; erf(x) = x * p(x^2), tanh(x) = x * p(x^2) / q(x^2); Mills' ratio = p(t) / q(t).
     """
     ln2 = float(mp.log(2)) * 1.0001
     half_turn = float((mp.pi / 2 * mp.mpf("1.01")) ** 2)
     out: dict[str, Fit | list[mp.mpf]] = {"INVERSE_BF16": inverse_steps()}
-    for kind, edge, degree in (("BF16", ln2 / 2, 3), ("F16", ln2 / 2, 4), ("WIDE_BF16", ln2, 5)):
+    for kind, degree in (("BF16", 3), ("F16", 4)):
         out[f"EXP_{kind}"] = Fit(
-            series(mp.exp, 1, 18), tuple(range(degree + 1)), -edge, edge, lambda x: abs(x) / mp.exp(x)
+            series(mp.exp, 1, 14), tuple(range(degree + 1)), -ln2 / 2, ln2 / 2, lambda x: abs(x) / mp.exp(x)
         )
     for kind, degree in (("BF16", 6), ("F16", 7)):
         out[f"LOG1P_{kind}"] = Fit(

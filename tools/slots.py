@@ -161,14 +161,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", default=[*UNARY, *BINARY], metavar="NAME")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16", "float64"))
-    parser.add_argument("--block", type=int, help="elements per program (default: 1024, or 2048 of 16 bits)")
-    parser.add_argument("--warps", type=int, default=4)
+    parser.add_argument("--block", type=int, default=1024, help="elements per program")
+    parser.add_argument("--warps", type=int, help="warps of a program (default: 4, or 2 for 16-bit elements)")
     parser.add_argument("--detail", action="store_true", help="print how often each instruction occurs")
     options = parser.parse_args()
     dtype = getattr(dtypes, options.dtype)
-    block = options.block or (2048 if dtype.itemsize == 2 else 1024)
+    block, warps = options.block, options.warps or (2 if dtype.itemsize == 2 else 4)
     print(f"{'':18}{'dtype':10}{'slots':>7}{'half rate':>11}{'registers':>11}")
-    for name, found in rows(options.names, dtype, block, options.warps):
+    for name, found in rows(options.names, dtype, block, warps):
         figures = f"{found.instructions:7.1f}{found.half_rate:11.1f}{found.registers:11}"
         print(f"{name:18}{dtype.name:10}{figures}", flush=True)
         if options.detail:

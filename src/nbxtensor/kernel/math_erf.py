@@ -12,20 +12,15 @@ from nbxtensor.kernel.math_exp import (
     LOG2E,
     MINUS_LN2_HI,
     ROUND,
+    ROUND_ONE,
     clamp_high,
-    exp_split,
     exp_tail,
     minus_reciprocal_near,
+    power,
 )
 
 LARGE = 18446744073709551616.0  # 2^64
 SMALL = 5.421010862427522e-20  # 2^-64
-
-
-@kernel
-def _one_power(t):
-    """2^n for the n in the low bits of t (-126 <= n <= 127)."""
-    return ((t.to(tl.int32, bitcast=True) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
 
 
 @kernel
@@ -39,9 +34,16 @@ def tanh(x):
     p = tl.fma(p, z, -0.333333)
     near = tl.fma(p * z, a, a)
     c = clamp_high(a, 9.1)
-    t, r = exp_split(c + c)
-    scale = _one_power(t)
-    far = 1.0 - tl.div_rn(2.0, tl.fma(exp_tail(r), scale, scale + 1.0))
+    # exp(2 * c) = 2^n * exp(2 * r)
+    t = tl.fma(c, 2 * LOG2E, ROUND_ONE)
+    r = tl.fma(t - ROUND_ONE, MINUS_LN2_HI / 2, c)
+    q = tl.fma(r, 0.0013821468 * 32, 0.008368663 * 16)
+    q = tl.fma(q, r, 0.041668255 * 8)
+    q = tl.fma(q, r, 0.16666521 * 4)
+    q = tl.fma(q, r, 0.49999994 * 2)
+    scale = power(t)
+    half = tl.fma(tl.fma(r * r, q, r), scale, tl.fma(scale, 0.5, 0.5))
+    far = 1.0 - tl.div_rn(1.0, half)
     return copy_sign(tl.where(a < 0.6, near, far), x)
 
 

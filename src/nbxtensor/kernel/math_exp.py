@@ -8,6 +8,7 @@ in two halves, so that results overflow to infinity and round to subnormals by t
 from nbxtensor.compiler.source import kernel, tl
 
 ROUND = 12582912.0  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+ROUND_ONE = 12583039.0  # the same plus the bias of an exponent: see `power`
 LOG2E = 1.442695
 MINUS_LN2_HI = -0.6931472
 MINUS_LN2_LO = 1.9046542e-09
@@ -70,6 +71,12 @@ def exp_curve(r):
 def exp_tail(r):
     """exp(r) - 1 for |r| <= ln(2) / 2."""
     return tl.fma(r * r, exp_curve(r), r)
+
+
+@kernel
+def power(t):
+    """The power of two whose exponent field is the low bits of t: 2^n where t is n + `ROUND_ONE`, |n| <= 126."""
+    return (t.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
 
 
 @kernel

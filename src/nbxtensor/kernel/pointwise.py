@@ -155,6 +155,8 @@ def _flat_settings(device: Device, itemsize: int) -> tuple[int, Options]:
     """Elements per program and settings: 32 bytes a thread where programs have threads, else a long run."""
     if device.profile.warp_size == 1:
         return 4096, Options(num_warps=1)
+    if itemsize == 2:
+        return 1024, Options(num_warps=2)  # as many a thread; where a program asks all its elements, fewer wait
     return 4096 // max(itemsize, 2), Options(num_warps=4)
 
 
