@@ -17,6 +17,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.pointwise_settings import FlatSetting, flat_candidates, tile_setting
 from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.memory import apart, check_writable, separate
@@ -147,29 +148,6 @@ def pointwise_tile_kernel(
         apply(out_ptr, out, mask, x0, x1, x2, offsets0, offsets1, offsets2, FN, KINDS, True, TYPES, RESULT)
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
-
-def _flat_settings(device: Device, itemsize: int) -> tuple[int, Options]:
-    """Elements per program and settings: 32 bytes a thread where programs have threads, else a long run."""
-    if device.profile.warp_size == 1:
-        return 4096, Options(num_warps=1)
-    if itemsize == 2:
-        return 1024, Options(num_warps=2)  # as many a thread; where a program asks all its elements, fewer wait
-    return 4096 // max(itemsize, 2), Options(num_warps=4)
-
-
-def _tile_settings(device: Device, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[int, int]:
-    """Rows and columns per program; square where some operand does not run along the inner dimension."""
-    if device.profile.warp_size == 1:
-        elements, widest = 2048, 2048
-    else:
-        elements, widest = 1024, 32 if 2 in inners else 1024
-    block_cols = min(_power_of_two(cols), widest)
-    return max(1, min(_power_of_two(rows), elements // block_cols)), block_cols
-
-
 def _device_of(name: str, operands: Sequence[Operand], out: Tensor | None) -> Device:
     tensors = [o for o in (*operands, out) if isinstance(o, Tensor)]
     device = tensors[0].device
@@ -191,6 +169,7 @@ def _make_plan(
     types: tuple[DType, ...],
     result: DType,
     out: Tensor | None,
+    setting: FlatSetting | None = None,
 ) -> tuple[Plan, tuple[int, ...], DType, Device]:
     device = _device_of(name, operands, out)
     shape = broadcast_shapes(*(o.shape for o in operands if isinstance(o, Tensor)), function=f"nbx.{name}")
@@ -225,18 +204,18 @@ def _make_plan(
     elements = [s for s, kind in zip(steps, (ELEMENT, *filled), strict=True) if kind == ELEMENT]
     flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)
     if size <= 1 or flat:
-        block, options = _flat_settings(device, result.itemsize)
-        block = min(block, device.profile.reduce_tile_max)  # functions with a rare branch ask the whole block for it
-        grid = (-(-size // block), 1, 1)
+        chosen = setting or flat_candidates(device.profile, result.itemsize)[0]
+        grid = (-(-size // chosen.block), 1, 1)
         arguments["n_elements"] = size
-        constants["BLOCK_SIZE"] = block
+        constants["BLOCK_SIZE"] = chosen.block
+        options = Options(num_warps=chosen.num_warps)
         plan = Plan(name, pointwise_flat_kernel, device, grid, arguments, constants, options, size)
         return plan, shape, result, device
     outer = merged[:-1] or (1,)
     padded = [s if len(merged) > 1 else (0, *s) for s in steps]
     rows, cols = prod(outer), size // prod(outer)
     inners = tuple(s[-1] if s[-1] in (0, 1) else 2 for s in padded)
-    block_rows, block_cols = _tile_settings(device, rows, cols, inners)
+    block_rows, block_cols = tile_setting(device.profile, rows, cols, inners)
     grid = (-(-rows // block_rows) * -(-cols // block_cols), 1, 1)
     names = ("out_strides", "strides0", "strides1", "strides2")
     arguments |= {"n_rows": rows, "n_cols": cols, "shape": outer, **dict(zip(names, padded, strict=True))}
@@ -270,6 +249,7 @@ def pointwise(
     types: tuple[DType, ...],
     result: DType,
     out: Tensor | None = None,
+    setting: FlatSetting | None = None,
 ) -> Tensor:
     """Apply `fn` to every element of the broadcast operands.
 
@@ -288,14 +268,18 @@ def pointwise(
     out
         Tensor of the broadcast shape and dtype `result` to write into; it may be one of the operands, or overlap
         them in any way.
+    setting
+        How contiguous elements are cut into programs; by default the first candidate. It changes no bit.
     """
     if out is not None:
         check_writable(check_tensor(out, f"nbx.{name}", "out"), f"nbx.{name}")
         operands = tuple(separate(o, out) if isinstance(o, Tensor) else o for o in operands)
-    key = (fn, result, types, _key(out), *map(_key, operands))
+    key: tuple[Any, ...] = (fn, result, types, _key(out), *map(_key, operands))
+    if setting is not None:
+        key = (setting, *key)
     entry = _plans.get(key)
     if entry is None:
-        entry = _make_plan(name, fn, operands, types, result, out)
+        entry = _make_plan(name, fn, operands, types, result, out, setting)
         if len(_plans) >= MAX_PLANS:
             _plans.clear()
             _recent.clear()

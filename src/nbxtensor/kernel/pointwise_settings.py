@@ -1,0 +1,65 @@
+"""The candidate space of the pointwise skeleton: how elements are cut into programs. No setting changes a bit."""
+
+from dataclasses import dataclass
+
+from nbxtensor.base.errors import CompileError
+from nbxtensor.device.protocol import Profile
+from nbxtensor.kernel.rows import power_of_two
+
+WIDEST_ACCESS = 64  # bytes a thread, beyond which registers fill with elements that wait
+
+
+@dataclass(frozen=True, slots=True)
+class FlatSetting:
+    """Elements of a program, and its warps."""
+
+    block: int
+    num_warps: int
+
+
+def _fits(setting: FlatSetting, profile: Profile, itemsize: int) -> bool:
+    if setting.block > profile.reduce_tile_max:  # functions with a rare branch ask the whole block for it
+        return False
+    if profile.warp_size == 1:
+        return True
+    threads = setting.num_warps * profile.warp_size
+    return threads <= setting.block and setting.block // threads * itemsize <= WIDEST_ACCESS
+
+
+def flat_candidates(profile: Profile, itemsize: int) -> tuple[FlatSetting, ...]:
+    """The settings worth trying for contiguous elements of `itemsize` bytes, best guess first.
+
+    Raises
+    ------
+    CompileError
+        If the profile allows none.
+    """
+    if profile.warp_size == 1:
+        tried = [(4096, 1), (2048, 1), (1024, 1), (8192, 1)]
+    elif itemsize == 2:
+        tried = [(1024, 2), (2048, 4), (4096, 8), (2048, 8), (1024, 4)]
+    elif itemsize == 8:
+        tried = [(512, 4), (1024, 4), (512, 2), (1024, 8)]
+    else:  # 32 bytes a thread; as many elements of one byte as of two
+        tried = [(4096 // max(itemsize, 2), 4), (2048, 8), (1024, 8), (512, 2), (1024, 4)]
+    settings = (FlatSetting(*one) for one in tried)
+    found = tuple(dict.fromkeys(s for s in settings if _fits(s, profile, itemsize)))
+    if not found:
+        raise CompileError(
+            "pointwise",
+            "no setting suits the device",
+            got=f"{profile.arch}, elements of {itemsize} bytes",
+            allowed=f"blocks of at most {profile.reduce_tile_max} elements",
+        )
+    return found
+
+
+def tile_setting(profile: Profile, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns per program; square where some operand does not run along the inner dimension."""
+    if profile.warp_size == 1:
+        elements, widest = 2048, 2048
+    else:
+        elements, widest = 1024, 32 if 2 in inners else 1024
+    elements = min(elements, profile.reduce_tile_max)
+    block_cols = min(power_of_two(cols), widest, elements)
+    return max(1, min(power_of_two(rows), elements // block_cols)), block_cols
