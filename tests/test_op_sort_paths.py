@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
+from nbxtensor.base.errors import CompileError
 from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.launches import sort_tiles
@@ -114,21 +115,38 @@ def test_a_group_stands_for_its_first_element(dtype: str, device: str) -> None:
     by_hand(lambda d, layout: select_groups("topk", d, layout, 6, 32), x, -1, True, device, 1)
 
 
+@pytest.fixture
+def one_thread(device: str) -> str:
+    """The device under test, if a program is one thread there."""
+    if get(device).profile.warp_size > 1:
+        pytest.skip("these kernels are for devices where a program is one thread")
+    return device
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("bits", [8, 11])
-def test_rows_one_after_the_other(dtype: str, bits: int, device: str) -> None:
+def test_rows_one_after_the_other(dtype: str, bits: int, one_thread: str) -> None:
     x = numbers(dtype, (3, 500))
     digits = (bits, -(-8 * x.dtype.itemsize // bits))
-    by_hand(lambda d, layout: sort_rows("sort", d, layout, digits), x, -1, True, device)
+    by_hand(lambda d, layout: sort_rows("sort", d, layout, digits), x, -1, True, one_thread)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("insert", [False, True])
-def test_selection_one_after_the_other(dtype: str, insert: bool, device: str) -> None:
+def test_selection_one_after_the_other(dtype: str, insert: bool, one_thread: str) -> None:
     x = numbers(dtype, (3, 500))
     for limit in (1, 7):
         path = lambda d, layout: select_rows("topk", d, layout, 3, 16, insert)  # noqa: E731
-        by_hand(path, x, -1, False, device, limit)
+        by_hand(path, x, -1, False, one_thread, limit)
+
+
+def test_a_gpu_never_gets_the_kernels_of_one_thread() -> None:
+    null = get("null:sm_90")
+    strides = ((1,), (1,), (1,))
+    layout = layout_of((500,), 0, 5, strides, nbx.float32, False, (True, True))
+    for path in (sort_rows, select_rows):
+        with pytest.raises(CompileError, match="a program is one thread"):
+            path("sort", null, layout)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The launches of a sort where programs are plain code."""
 
 from nbxtensor.base.dtypes import int64
+from nbxtensor.base.errors import CompileError
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
@@ -42,6 +43,13 @@ def _launch(
     vector: int = VECTOR,
 ) -> Run:  # fmt: skip
     """The launch, with room for `room` elements (twice) in each program; `select`: constants of a selection."""
+    if device.profile.warp_size != 1:
+        raise CompileError(
+            f"nbx.{name}",
+            "kernels that move one element after the other through memory race between threads",
+            got=device.profile.arch,
+            allowed="devices where a program is one thread",
+        )
     pack = packing(layout)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     workers = min(layout.count, WORKERS)
