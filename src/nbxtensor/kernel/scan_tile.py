@@ -141,6 +141,26 @@ def tile_total(x, LEVEL: tl.constexpr, COMBINE: tl.constexpr):
 
 
 @kernel
+def block_before(totals, block, empty, SIZE: tl.constexpr, COMBINE: tl.constexpr):
+    """What precedes a block (1,) among at most SIZE (16 or 256) in a row, whose totals lie at `totals`."""
+    i = tl.arange(0, SIZE)
+    before = tl.where(i < block, tl.load(totals + i, mask=i < block), empty)
+    _, chain = _chains_across(before, COMBINE)
+    if SIZE == 256:
+        _, chain = _chains_across(chain, COMBINE)
+    return chain
+
+
+@kernel
+def _move_up(lower, upper, done, SIZE: tl.constexpr, empty, COMBINE: tl.constexpr):
+    """The chains of two neighbouring levels after `done` blocks: `lower` joins `upper` once it holds SIZE blocks."""
+    if done % SIZE == 0:
+        upper = COMBINE(upper, lower)
+        lower = empty
+    return lower, upper
+
+
+@kernel
 def carry(c, above, start, total, done, empty, COMBINE: tl.constexpr):
     """The chains of the levels, and the prefix of all but the first, after `done` blocks; `total` is the last one's."""
     c0, c1, c2, c3, c4, c5, c6 = c
@@ -148,21 +168,11 @@ def carry(c, above, start, total, done, empty, COMBINE: tl.constexpr):
     if done % 16 == 0:
         c1 = COMBINE(c1, c0)
         c0 = empty
-        if done % 256 == 0:
-            c2 = COMBINE(c2, c1)
-            c1 = empty
-            if done % 4096 == 0:
-                c3 = COMBINE(c3, c2)
-                c2 = empty
-                if done % 65536 == 0:
-                    c4 = COMBINE(c4, c3)
-                    c3 = empty
-                    if done % 1048576 == 0:
-                        c5 = COMBINE(c5, c4)
-                        c4 = empty
-                        if done % 16777216 == 0:
-                            c6 = COMBINE(c6, c5)
-                            c5 = empty
+        c1, c2 = _move_up(c1, c2, done, 256, empty, COMBINE)
+        c2, c3 = _move_up(c2, c3, done, 4096, empty, COMBINE)
+        c3, c4 = _move_up(c3, c4, done, 65536, empty, COMBINE)
+        c4, c5 = _move_up(c4, c5, done, 1048576, empty, COMBINE)
+        c5, c6 = _move_up(c5, c6, done, 16777216, empty, COMBINE)
         above = COMBINE(COMBINE(COMBINE(start, c6), c5), c4)
         above = COMBINE(COMBINE(COMBINE(above, c3), c2), c1)
     return (c0, c1, c2, c3, c4, c5, c6), above

@@ -28,7 +28,8 @@ from nbxtensor.base.shapes import normalize_axis
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.reduce import Reduction
-from nbxtensor.kernel.scan import cumulative_serial_kernel, cumulative_tile_kernel, scan
+from nbxtensor.kernel.scan import scan
+from nbxtensor.kernel.scan_kernels import cumulative_serial_kernel, cumulative_tile_kernel
 from nbxtensor.ops._categories import check_dtype, check_tensor
 from nbxtensor.ops.max import extremum
 from nbxtensor.ops.prod import product_of

@@ -1,0 +1,124 @@
+"""The candidate space of scans: how rows are cut into programs. Every setting gives the same bits."""
+
+from dataclasses import dataclass, replace
+
+from nbxtensor.base.errors import CompileError
+from nbxtensor.base.knobs import num_threads
+from nbxtensor.device.protocol import Profile
+from nbxtensor.kernel.rows import Rows, power_of_two
+
+TILE = 16**3
+SEGMENT = 16**4
+"""Elements of the largest tile, and of a row that one program takes element after element."""
+FEW_ROWS = 512
+"""Fewer leave a GPU idle."""
+MANY_SEGMENTS = 192
+"""So many programs keep a GPU busy, each with a block of tiles whose totals it works out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run a scan.
+
+    Attributes
+    ----------
+    kept
+        Rows of a block.
+    num_warps
+        Warps of a program.
+    tile
+        Elements of a tile (16, 256 or 4,096); 0: element after element along the row.
+    split
+        Rows are split over programs: totals of segments, then the segments after them.
+    tiles
+        Tiles of a segment (16: a block of the next level, or 1).
+    fold
+        Whether each program of the second launch adds up the totals before it, where that is possible; else a launch
+        between the two does.
+    policy
+        What the cache may do with what the totals read, the second launch reads, and it writes.
+    """
+
+    kept: int
+    num_warps: int
+    tile: int = 0
+    split: bool = False
+    tiles: int = 1
+    fold: bool = True
+    policy: tuple[str, str, str] = ("", "", "")
+
+    @property
+    def serial(self) -> bool:
+        return self.tile == 0
+
+    @property
+    def segment(self) -> int:
+        """Elements that one program takes of a split row."""
+        return self.tile * self.tiles or SEGMENT
+
+
+def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool:
+    """Whether the profile allows a setting; `itemsize` is that of the accumulator."""
+    if setting.serial:
+        return not (profile.warp_size == 1 and setting.num_warps > 1)
+    tile = setting.kept * setting.tile
+    if tile // 16 > profile.reduce_tile_max:
+        return False
+    if profile.registers_per_thread == 0:
+        return True
+    loop = rows.length > setting.tile and not setting.split
+    if itemsize == 8 and loop:
+        return False  # the chains of the levels do not fit beside a tile
+    words = tile * itemsize // 4 // (setting.num_warps * profile.warp_size)
+    return 3 * words + 32 <= min(profile.registers_per_thread, 2048 // setting.num_warps)
+
+
+def _on_cpu(rows: Rows) -> list[Setting]:
+    dense = rows.inner_strides == (1, 1)
+    whole = Setting(min(power_of_two(rows.inner), 128) if dense else 1, 1)
+    if num_threads.get() > 1 and rows.count < 4 and rows.length >= 4 * SEGMENT:
+        return [replace(whole, split=True), whole]
+    return [whole]
+
+
+def _on_gpu(rows: Rows) -> list[Setting]:
+    n, inner = rows.length, power_of_two(rows.inner)
+    if not rows.unit(0) and rows.inner_strides == (1, 1) and rows.inner >= 32:
+        column = Setting(min(inner, 128), max(1, min(inner, 128) // 32))
+        found = [column, replace(column, kept=32, num_warps=1)]
+        return [replace(column, split=True), *found] if rows.count < FEW_ROWS and n >= 4 * SEGMENT else found
+    tile = 16 if n <= 16 else 256 if n <= 256 else TILE
+    kept = min(inner, max(1, TILE // tile))
+    whole = Setting(kept, max(1, kept * tile // 512), tile)
+    found = [whole, replace(whole, num_warps=max(1, whole.num_warps // 2))]
+    if n <= TILE:
+        return [*found, replace(found[1], kept=max(1, kept // 2))]
+    apart = replace(whole, split=True)
+    blocks = replace(apart, tiles=16)
+    split = [blocks, apart] if rows.count * n // SEGMENT >= MANY_SEGMENTS else [apart]
+    return split + found if rows.count < FEW_ROWS and n >= 4 * TILE else [*found, apart]
+
+
+def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
+    """The settings worth trying for these rows, best guess first; all give the same bits.
+
+    Parameters
+    ----------
+    itemsize
+        Bytes of an accumulator.
+
+    Raises
+    ------
+    CompileError
+        If the profile allows none.
+    """
+    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows)
+    found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
+    if not found:
+        raise CompileError(
+            "nbx.cumulative_sum",
+            "no setting suits the device",
+            got=f"{profile.arch}, rows of {rows.length}",
+            allowed=f"reduced tiles of at most {profile.reduce_tile_max} elements",
+        )
+    return found
