@@ -9,8 +9,9 @@ from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
 from nbxtensor.ops.sort.launches import sort_tiles
 from nbxtensor.ops.sort.layout import layout_of
-from nbxtensor.ops.sort.radix import Setting, radix_plans, radix_sort
-from nbxtensor.ops.sort.selection import select_groups, select_pieces
+from nbxtensor.ops.sort.radix import radix_plans, radix_sort
+from nbxtensor.ops.sort.selection import select
+from nbxtensor.ops.sort.settings import Radix, Selection
 from sort_tools import by_hand, numbers
 
 
@@ -33,16 +34,16 @@ def test_rows_in_registers(dtype: str, shape: tuple[int, ...], axis: int, descen
 @pytest.mark.parametrize(
     ("dtype", "shape", "axis", "descending", "setting"),
     [
-        ("float32", (3, 100), -1, False, Setting(4, 1, 2)),
-        ("int32", (50, 3), 0, True, Setting(4, 1, 256)),
-        ("uint64", (2, 40), -1, False, Setting(4, 1, 2)),
-        ("float16", (2, 70), -1, True, Setting(4, 1, 3)),
-        ("int8", (2, 64), -1, False, Setting(4, 1, 256)),
+        ("float32", (3, 100), -1, False, Radix(4, 1, 2, 4)),
+        ("int32", (50, 3), 0, True, Radix(4, 1, 256, 4)),
+        ("uint64", (2, 40), -1, False, Radix(4, 1, 2, 4)),
+        ("float16", (2, 70), -1, True, Radix(4, 1, 3, 4)),
+        ("int8", (2, 64), -1, False, Radix(4, 1, 256, 4)),
     ],
 )
-def test_radix(dtype: str, shape: tuple[int, ...], axis: int, descending: bool, setting: Setting, device: str) -> None:
+def test_radix(dtype: str, shape: tuple[int, ...], axis: int, descending: bool, setting: Radix, device: str) -> None:
     if get(device).profile.warp_size > 1:
-        setting = Setting(max(7, setting.log), 4, setting.chunk)
+        setting = Radix(max(7, setting.log), 4, setting.chunk)
     by_hand(lambda d, layout: radix_sort("sort", d, layout, setting), numbers(dtype, shape), axis, descending, device)
 
 
@@ -52,7 +53,7 @@ def test_radix_skips_constant_digits(device: str) -> None:
     rows = [rng.integers(0, 2, 60) << shift for shift in (0, 8, 16, 24)]
     rows += [np.zeros(60, np.int64), rng.integers(0, 1 << 30, 60), rng.integers(0, 2, 60) * 0x10100]
     x = np.stack(rows).astype(np.int32)
-    setting = Setting(4 if get(device).profile.warp_size == 1 else 7, 1, 256)
+    setting = Radix(4 if get(device).profile.warp_size == 1 else 7, 1, 256, 4)
     by_hand(lambda d, layout: radix_sort("sort", d, layout, setting), x, -1, False, device)
 
 
@@ -61,7 +62,7 @@ def test_a_constant_digit_moves_nothing(device: str) -> None:
     values, indices = nbx.empty((60,), dtype="int32", device=device), nbx.empty((60,), dtype="int64", device=device)
     strides = ((1,), (1,), (1,))
     layout = layout_of((60,), 0, 60, strides, x.dtype, False, (True, True))
-    passes = radix_plans("sort", x.device, layout, Setting(6, 2, 256))
+    passes = radix_plans("sort", x.device, layout, Radix(6, 2, 256, 4))
     places = nbx.full((120,), -1, dtype="int64", device=device)
     starts, totals, bases = (nbx.empty((256,), dtype="int32", device=device) for _ in range(3))
     done = nbx.zeros((20,), dtype="int32", device=device)
@@ -88,7 +89,7 @@ def test_a_constant_digit_moves_nothing(device: str) -> None:
 def test_selection_by_pieces(
     dtype: str, shape: tuple[int, ...], axis: int, limit: int, piece: int, device: str
 ) -> None:
-    path = lambda d, layout: select_pieces("topk", d, layout, piece)  # noqa: E731
+    path = lambda d, layout: select("topk", d, layout, Selection(0, 0, piece))  # noqa: E731
     by_hand(path, numbers(dtype, shape), axis, True, device, limit)
 
 
@@ -102,9 +103,10 @@ def test_selection_by_pieces(
     ],
 )
 def test_selection_by_groups(dtype: str, shape: tuple[int, ...], axis: int, limit: int, size: int, device: str) -> None:
-    path = lambda d, layout: select_groups("topk", d, layout, 6, size)  # noqa: E731
-    for descending in (False, True):
-        by_hand(path, numbers(dtype, shape), axis, descending, device, limit)
+    for ranked in (0, 64, 4096):
+        setting = Selection(size, 1, 6, min(size, 8), ranked, (4, 16))
+        path = lambda d, layout, setting=setting: select("topk", d, layout, setting)  # noqa: E731
+        by_hand(path, numbers(dtype, shape), axis, ranked == 0, device, limit)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
@@ -112,7 +114,7 @@ def test_a_group_stands_for_its_first_element(dtype: str, device: str) -> None:
     x = np.zeros((1, 4096), dtype)
     columns = 4 * get(device).profile.warp_size
     x[0, [0, 1, 2, 24 * columns]] = 1
-    by_hand(lambda d, layout: select_groups("topk", d, layout, 6, 32), x, -1, True, device, 1)
+    by_hand(lambda d, layout: select("topk", d, layout, Selection(32, 1, 6)), x, -1, True, device, 1)
 
 
 @pytest.fixture

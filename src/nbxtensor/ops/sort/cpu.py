@@ -6,8 +6,8 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
 from nbxtensor.ops.sort.keys import RAW
-from nbxtensor.ops.sort.layout import Layout, Run
-from nbxtensor.ops.sort.tile import packing, place_dtype
+from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
+from nbxtensor.ops.sort.settings import row_candidates
 
 WORKERS = 16
 VECTOR = 64
@@ -15,15 +15,9 @@ SPARE = 512
 MOST_INSERTED = 24
 
 
-def digits_for(layout: Layout, length: int) -> tuple[int, int]:
-    """Bits of a digit and passes, for rows of `length`."""
-    bits = 8 if length < 1 << 13 or layout.key[0] <= 16 else 11
-    return bits, -(-layout.key[0] // bits)
-
-
 def sort_rows(name: str, device: Device, layout: Layout, digits: tuple[int, int] | None = None) -> Run:
     """Sort the rows, each in one program."""
-    return _launch(name, device, layout, layout.length, digits or digits_for(layout, layout.length), None)
+    return _launch(name, device, layout, layout.length, digits or row_candidates(layout, layout.length)[0], None)
 
 
 def select_rows(
@@ -35,7 +29,7 @@ def select_rows(
     """
     insert = layout.limit <= MOST_INSERTED if insert is None else insert
     room = layout.limit + 1 if insert else 2 * layout.limit + spare
-    return _launch(name, device, layout, room, digits_for(layout, room), {"INSERT": insert}, vector)
+    return _launch(name, device, layout, room, row_candidates(layout, room)[0], {"INSERT": insert}, vector)
 
 
 def _launch(

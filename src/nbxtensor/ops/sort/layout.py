@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nbxtensor.base.dtypes import DType
+from nbxtensor.base.dtypes import DType, int32, int64
 from nbxtensor.base.shapes import merge_dims
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.rows import offset_of
@@ -72,6 +72,18 @@ def layout_of(
         kept, kept_strides, count, shape[axis], limit, (x, values, indices), key_of(dtype, descending),
         (int(wanted[0]), int(wanted[1])),
     )  # fmt: skip
+
+
+def packing(layout: Layout) -> int:
+    """PACK for rows of this length."""
+    if layout.key[0] <= 16 and layout.length <= 1 << 16:
+        return 32
+    return 64 if layout.key[0] <= 32 and layout.length <= 1 << 32 else 0
+
+
+def place_dtype(pack: int) -> DType:
+    """What a packed element (PACK = 0: a key, and an index) is kept in between launches."""
+    return int32 if pack == 32 else int64
 
 
 @kernel

@@ -1,14 +1,12 @@
 """Long rows: the launches of a radix sort, 8 bits a pass."""
 
-from dataclasses import dataclass
-
 from nbxtensor.base.dtypes import int32, int64
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import ALIGNMENT, Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
 from nbxtensor.ops.sort.keys import RAW
-from nbxtensor.ops.sort.layout import Layout, Run
+from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
 from nbxtensor.ops.sort.radix_kernels import (
     BINS,
     radix_sort_histogram_kernel,
@@ -16,29 +14,16 @@ from nbxtensor.ops.sort.radix_kernels import (
     radix_sort_tile_counts_kernel,
     radix_sort_tile_prefix_kernel,
 )
-from nbxtensor.ops.sort.tile import packing, place_dtype
+from nbxtensor.ops.sort.settings import Radix, radix_candidates
 
 DIGIT = 8
 CHUNKS = 128
 """So many chunks of a row are wanted at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a radix sort runs: tile (log2), its warps, tiles of a chunk (at least)."""
-
-    log: int = 10
-    num_warps: int = 2
-    chunk: int = 32
-
-
-def setting_for(profile: Profile) -> Setting:
-    return Setting(6, 1, 16) if profile.warp_size == 1 else Setting()
-
-
-def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | None = None) -> list[list[Plan]]:
+def radix_plans(name: str, device: Device, layout: Layout, setting: Radix | None = None) -> list[list[Plan]]:
     """The launches of each pass: counts, (prefix of chunks,) histogram, scatter."""
-    setting = setting_for(device.profile) if setting is None else setting
+    setting = setting or radix_candidates(device.profile, layout, name)[0]
     pack, n, count = packing(layout), layout.length, layout.count
     total, tile = n * count, 1 << setting.log
     tiles = -(-n // tile)
@@ -47,8 +32,8 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     base = int32 if n < 1 << 31 else int64
     spread = (device.profile.warp_size * setting.num_warps).bit_length() - 1
-    block = 4 if device.profile.warp_size == 1 else 32
     options = Options(num_warps=setting.num_warps)
+    tables = Options(num_warps=8 if device.profile.warp_size > 1 else 1)
     walk: dict[str, Argument] = {"kept": layout.kept, "x_kept": layout.kept_strides[0]}
     passes: list[list[Plan]] = []
     for p in range(layout.key[0] // DIGIT):
@@ -66,7 +51,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
         prefix = Plan(
             name, radix_sort_tile_prefix_kernel, device, (count * chunks, 1, 1),
             {"starts": Pointer(int32), "totals": Pointer(int32), "n": n, "tiles": tiles, "chunks": chunks},
-            {"TILE": tile, "CHUNK": chunk, "BLOCK": block}, Options(num_warps=8), count * tiles * BINS,
+            {"TILE": tile, "CHUNK": chunk, "BLOCK": setting.block}, tables, count * tiles * BINS,
         )  # fmt: skip
         histogram = Plan(
             name, radix_sort_histogram_kernel, device, (count, 1, 1),
@@ -74,8 +59,8 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
                 "starts": Pointer(int32), "totals": Pointer(int32), "bases": Pointer(base), "done": Pointer(int32),
                 "done_after": Pointer(int32), "n": n, "chunks": chunks,
             },
-            {"TILE": tile, "BLOCK": block, "DIRECT": chunk == 1, **which},
-            Options(num_warps=8), count * chunks * BINS,
+            {"TILE": tile, "BLOCK": setting.block, "DIRECT": chunk == 1, **which},
+            tables, count * chunks * BINS,
         )  # fmt: skip
         scatter = Plan(
             name, radix_sort_scatter_kernel, device, (count * tiles, 1, 1),
@@ -96,7 +81,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Setting | No
     return passes
 
 
-def radix_sort(name: str, device: Device, layout: Layout, setting: Setting | None = None) -> Run:
+def radix_sort(name: str, device: Device, layout: Layout, setting: Radix | None = None) -> Run:
     """A function of the addresses of x, values and indices that sorts the rows."""
     passes = radix_plans(name, device, layout, setting)
     pack, count = packing(layout), layout.count

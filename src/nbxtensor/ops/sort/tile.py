@@ -3,30 +3,15 @@
 Elements are packed with their index where 64 (16-bit elements: 32) bits hold both; else keys and indices go in pairs.
 """
 
-from dataclasses import dataclass
-
-from nbxtensor.base.dtypes import DType, int32, int64
+from nbxtensor.base.dtypes import int64
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Plan, Pointer
-from nbxtensor.kernel.rows import power_of_two
 from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored, worst_place
-from nbxtensor.ops.sort.layout import Layout, along_row, row_offset
+from nbxtensor.ops.sort.layout import Layout, along_row, packing, place_dtype, row_offset
 from nbxtensor.ops.sort.network import sort_network
-
-LONGEST = 8192
-PER_THREAD = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a block of rows is sorted: rows in a tile, warps, neighbours (log2) that one thread loads."""
-
-    rows: int
-    num_warps: int
-    low: int
-
+from nbxtensor.ops.sort.settings import Tile, tile_candidates
 
 @kernel
 def tile_sort_kernel(
@@ -108,33 +93,6 @@ def tile_sort_kernel(
             tl.store(indices + (r[:, None] * KEPT + j), b, mask=there)
 
 
-def packing(layout: Layout) -> int:
-    """PACK for rows of this length."""
-    if layout.key[0] <= 16 and layout.length <= 1 << 16:
-        return 32
-    return 64 if layout.key[0] <= 32 and layout.length <= 1 << 32 else 0
-
-
-def place_dtype(pack: int) -> DType:
-    """What a packed element (PACK = 0: a key, and an index) is kept in between launches."""
-    return int32 if pack == 32 else int64
-
-
-def setting_for(profile: Profile, layout: Layout, log: int, first: bool, quick: bool = False) -> Setting:
-    """A good setting for tiles of 2^log columns; `quick`: there are few, so that each should take little time."""
-    n = 1 << log
-    if profile.warp_size == 1:
-        return Setting(1, 1, 0)
-    pack = packing(layout)
-    per_thread = PER_THREAD // 4 if quick else PER_THREAD if pack and n > 512 else PER_THREAD // 2
-    warps = max(1, n // (profile.warp_size * per_thread))
-    rows = max(1, profile.warp_size * per_thread * warps // n) if n <= 1024 else 1
-    size = layout.key[0] // 8 if first else place_dtype(pack).itemsize
-    whole = layout.length % 16 == 0 and layout.steps[0] == 1 if first else True
-    low = power_of_two(16 // size).bit_length() - 1 if whole else 0
-    return Setting(rows, min(16, warps), min(low, log, 5))
-
-
 def tile_plan(
     name: str,
     device: Device,
@@ -144,7 +102,7 @@ def tile_plan(
     *,
     stage: tuple[bool, bool] = (True, True),
     length: int | None = None,
-    setting: Setting | None = None,
+    setting: Tile | None = None,
     quick: bool = False,
 ) -> tuple[Plan, int]:
     """The launch that sorts rows of tiles of 2^log elements and keeps 2^keep of each; and the pieces of a row.
@@ -152,7 +110,7 @@ def tile_plan(
     `stage`: whether it reads the tensor, and whether it writes the results. `length`: elements of a row that it reads.
     """
     n = layout.length if length is None else length
-    setting = setting_for(device.profile, layout, log, stage[0], quick) if setting is None else setting
+    setting = setting or tile_candidates(device.profile, layout, log, stage[0], quick, name)[0]
     pieces = -(-n >> log)
     pack = packing(layout)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
@@ -198,8 +156,3 @@ def tile_plan(
         layout.count * n,
     )
     return plan, pieces
-
-
-def log_of(length: int) -> int:
-    """Bits of the position in the shortest tile that holds `length` elements (at least 1)."""
-    return max(1, (length - 1).bit_length())
