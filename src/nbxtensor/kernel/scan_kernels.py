@@ -48,12 +48,13 @@ def cumulative_tile_kernel(
     TAIL: tl.constexpr, EXCLUSIVE: tl.constexpr, TILES: tl.constexpr, FOLD: tl.constexpr,
     READ: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows of a block (PART WHOLE), or segments of TILES tiles: their totals (TOTALS), or a tile after them (AFTER).
+    """Whole rows of a block (PART WHOLE); or of one row: totals of a segment of TILES tiles (TOTALS), a tile after what
+    precedes it (AFTER).
 
-    LOOP: rows are longer than a tile; TAIL: the last tile leaves the row. TOTALS writes the total of each segment to
-    `starts`, which is `width` long for each row; if a segment is a block of 16 tiles, also the chain of the tiles before
-    each in its block to `within`. AFTER finds in `starts` what precedes each segment; with FOLD (16 or 256, at least
-    `width`), the totals. Blocks of split rows are one row. READ and WRITE: for the cache.
+    LOOP: rows are longer than a tile; TAIL: the last tile leaves the row. TOTALS writes the total of each of a row's
+    `width` segments to `starts`; if a segment is a block of 16 tiles, also the chain of the tiles before each in its
+    block to `within`. AFTER finds in `starts` what precedes each segment; with FOLD (16 or 256, at least `width`), the
+    totals. READ and WRITE: for the cache.
     """
     KEPT: tl.constexpr = SHAPE[1]
     TILE: tl.constexpr = SHAPE[2]

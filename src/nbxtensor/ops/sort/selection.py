@@ -113,9 +113,7 @@ def _forms(layout: Layout) -> dict[str, Constant]:
     }  # fmt: skip
 
 
-def _last_network(
-    name: str, device: Device, layout: Layout, setting: Selection, groups: tuple[int, int, int]
-) -> Plan:
+def _last_network(name: str, device: Device, layout: Layout, setting: Selection, groups: tuple[int, int, int]) -> Plan:
     """One program a row: a network over the elements of the best groups."""
     keep, threads = log_of(layout.limit), device.profile.warp_size
     log = keep + log_of(setting.size)

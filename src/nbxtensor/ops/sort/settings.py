@@ -1,7 +1,7 @@
 """The candidate spaces of the sort family: how rows are cut into programs. Every setting gives the same answer.
 
-The first candidate is the best guess. What a profile does not allow is left out: tiles of more elements than it reduces,
-and more elements in a thread than its registers hold beside what a step of the network needs.
+The first candidate is the best guess. What a profile does not allow is left out: tiles of more elements than it
+reduces, and more elements in a thread than its registers hold beside what a step of the network needs.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_COMPARED = 1 << 27
 """Comparisons that rank all candidates sooner than networks select among them."""
 BINS = 256
 
-Setting = TypeVar("Setting")
+Chosen = TypeVar("Chosen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Selection:
     piece_log: int = WINNER_LOG
     steps: int = 8
     ranked: int = 0
-    compared: tuple[int, int] = (32, 128)
+    compared: tuple[int, int] = (16, 128)
 
 
-def _chosen(found: list[Setting], name: str, profile: Profile) -> tuple[Setting, ...]:
+def _chosen(found: list[Chosen], name: str, profile: Profile) -> tuple[Chosen, ...]:
     if not found:
         raise CompileError(
             f"nbx.{name}",
@@ -159,7 +159,7 @@ def selection_candidates(profile: Profile, layout: Layout, name: str = "topk") -
             columns = 4 * threads * warps
             steps = max(1, min(8, size, profile.reduce_tile_max // columns))
             groups = Selection(size, warps, winners, steps)
-            least = min(32, profile.reduce_tile_max // 128)
+            least = min(16, profile.reduce_tile_max // 128)
             last = power_of_two(layout.limit) * size
             for most in (8192, 4096, 2048):
                 met = min(most, -(-n // size))

@@ -13,6 +13,7 @@ from nbxtensor.ops.sort.layout import Layout, along_row, packing, place_dtype, r
 from nbxtensor.ops.sort.network import sort_network
 from nbxtensor.ops.sort.settings import Tile, tile_candidates
 
+
 @kernel
 def tile_sort_kernel(
     x, places, values, indices, n, limit, count, pieces, kept, x_kept, v_kept, i_kept, x_step, v_step, i_step,
