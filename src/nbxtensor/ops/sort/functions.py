@@ -12,7 +12,7 @@ from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import cached
 from nbxtensor.ops._categories import check_dtype, check_tensor
-from nbxtensor.ops.sort.cpu_kernels import row_sort_kernel
+from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
 from nbxtensor.ops.sort.launches import launches
 from nbxtensor.ops.sort.layout import Run, layout_of
 from nbxtensor.ops.sort.radix_kernels import (
@@ -21,6 +21,7 @@ from nbxtensor.ops.sort.radix_kernels import (
     radix_sort_tile_counts_kernel,
     radix_sort_tile_prefix_kernel,
 )
+from nbxtensor.ops.sort.selection_kernels import group_best_kernel, group_select_kernel, rank_kernel
 from nbxtensor.ops.sort.tile import tile_sort_kernel
 from nbxtensor.tensor.check import check_count
 from nbxtensor.tensor.memory import check_writable, may_share_memory
@@ -34,6 +35,7 @@ KERNELS = (
     radix_sort_scatter_kernel,
     row_sort_kernel,
 )
+SELECTING = (tile_sort_kernel, group_best_kernel, group_select_kernel, rank_kernel, row_select_kernel)
 BOTH, VALUES, INDICES = (True, True), (True, False), (False, True)
 
 _plans: dict[Any, Run] = {}
@@ -172,11 +174,15 @@ def samples_argsort(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 
 
 def samples_sort_with_indices(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
-    yield _specials(rng, (3, 1025)), -1
+    yield _specials(rng, (3, 300)), -1
+    yield rng.integers(-30_000, 30_000, (1, 66_000), np.int32), -1  # by radix, in chunks of tiles
+    yield rng.integers(-(1 << 62), 1 << 62, (1, 4100), np.int64), -1  # by radix, keys and indices apart
 
 
 def samples_topk(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield _specials(rng, (5, 260)), 7
+    yield rng.integers(-1000, 1000, (1, 5000), np.int32), 5  # by groups, ranked
+    yield rng.integers(-1000, 1000, (8, 65_536), np.int16), 300  # by groups and networks
 
 
 @operator(
@@ -233,7 +239,7 @@ def sort_with_indices(
     return _run("sort_with_indices", x, axis, descending, BOTH)
 
 
-@operator("topk", kernels=KERNELS, reference=reference_topk, samples=samples_topk)
+@operator("topk", kernels=SELECTING, reference=reference_topk, samples=samples_topk)
 def topk(x: Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The `k` largest elements along `axis` and their indices, largest first; of equal ones the lowest index first.
 
