@@ -1,18 +1,22 @@
 """Every way to sort gives the same answer: the kernels for GPUs run on the device under test, with small tiles."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import nbxtensor as nbx
 from nbxtensor.base.errors import CompileError
+from nbxtensor.base.knobs import num_threads
 from nbxtensor.device import get
 from nbxtensor.ops.sort.cpu import select_rows, sort_rows
+from nbxtensor.ops.sort.cpu_parts import sort_in_parts
 from nbxtensor.ops.sort.launches import sort_tiles
 from nbxtensor.ops.sort.layout import layout_of
 from nbxtensor.ops.sort.radix import radix_plans, radix_sort
 from nbxtensor.ops.sort.selection import select
 from nbxtensor.ops.sort.settings import Radix, Selection
-from sort_tools import by_hand, numbers
+from sort_tools import by_hand, check, numbers
 
 
 @pytest.mark.parametrize(
@@ -147,11 +151,30 @@ def test_selection_one_after_the_other(dtype: str, insert: bool, one_thread: str
         by_hand(path, x, -1, False, one_thread, limit)
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", 8), ("int64", 11)])
+def test_one_row_in_parts(dtype: str, bits: int, one_thread: str) -> None:
+    x = numbers(dtype, (1, 1000))
+    digits = (bits, -(-8 * x.dtype.itemsize // bits))
+    for parts in (1, 3):
+        by_hand(lambda d, layout, parts=parts: sort_in_parts("sort", d, layout, digits, parts), x, -1, True, one_thread)
+    few = np.random.default_rng(0).integers(0, 2, (1, 1000)).astype(x.dtype)  # most digits are the same everywhere
+    for same in (few, few * 0):
+        by_hand(lambda d, layout: sort_in_parts("sort", d, layout, digits, 2), same, -1, True, one_thread)
+
+
+def test_a_long_row_on_several_threads(device: str) -> None:
+    x = numbers("float32", (150_000,))
+    for threads in (1, 2):
+        with num_threads.override(str(threads)):
+            check(*nbx.sort_with_indices(nbx.asarray(x, device=device)[threads:]), x[threads:], -1, False, None)
+
+
 def test_a_gpu_never_gets_the_kernels_of_one_thread() -> None:
     null = get("null:sm_90")
     strides = ((1,), (1,), (1,))
     layout = layout_of((500,), 0, 5, strides, nbx.float32, False, (True, True))
-    for path in (sort_rows, select_rows):
+    parts = partial(sort_in_parts, digits=(8, 4), parts=2)
+    for path in (sort_rows, select_rows, parts):
         with pytest.raises(CompileError, match="a program is one thread"):
             path("sort", null, layout)
 

@@ -66,11 +66,12 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
         return False
     if profile.registers_per_thread == 0:
         return True
-    loop = rows.length > setting.tile and not setting.split
-    if itemsize == 8 and loop:
-        return False  # the chains of the levels do not fit beside a tile
     words = tile * itemsize // 4 // (setting.num_warps * profile.warp_size)
-    return 3 * words + 32 <= min(profile.registers_per_thread, 2048 // setting.num_warps)
+    if rows.length > setting.tile and not setting.split:
+        needed = 6 * words + 80  # the chains of the levels beside a tile
+    else:
+        needed = 3 * words + 32
+    return needed <= min(profile.registers_per_thread, 2048 // setting.num_warps)
 
 
 def _on_cpu(rows: Rows) -> list[Setting]:

@@ -1,10 +1,11 @@
 """The launches of a sort where programs are plain code."""
 
 from nbxtensor.base.dtypes import int64
-from nbxtensor.base.errors import CompileError
+from nbxtensor.base.knobs import num_threads
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
+from nbxtensor.ops.sort.cpu_parts import check_one_thread, sort_in_parts
 from nbxtensor.ops.sort.keys import RAW
 from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
 from nbxtensor.ops.sort.settings import row_candidates
@@ -13,11 +14,17 @@ WORKERS = 16
 VECTOR = 64
 SPARE = 512
 MOST_INSERTED = 24
+LONG = 1 << 16
+"""Elements of a row that is worth several threads."""
 
 
 def sort_rows(name: str, device: Device, layout: Layout, digits: tuple[int, int] | None = None) -> Run:
-    """Sort the rows, each in one program."""
-    return _launch(name, device, layout, layout.length, digits or row_candidates(layout, layout.length)[0], None)
+    """Sort the rows, each in one program; one long row in as many parts as there are threads."""
+    digits = digits or row_candidates(layout, layout.length)[0]
+    parts = min(num_threads.get(), WORKERS)
+    if parts > 1 and layout.count == 1 and layout.length >= LONG:
+        return sort_in_parts(name, device, layout, digits, parts)
+    return _launch(name, device, layout, layout.length, digits, None)
 
 
 def select_rows(
@@ -37,13 +44,7 @@ def _launch(
     vector: int = VECTOR,
 ) -> Run:  # fmt: skip
     """The launch, with room for `room` elements (twice) in each program; `select`: constants of a selection."""
-    if device.profile.warp_size != 1:
-        raise CompileError(
-            f"nbx.{name}",
-            "kernels that move one element after the other through memory race between threads",
-            got=device.profile.arch,
-            allowed="devices where a program is one thread",
-        )
+    check_one_thread(name, device)
     pack = packing(layout)
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     workers = min(layout.count, WORKERS)

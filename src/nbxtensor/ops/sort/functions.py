@@ -13,6 +13,13 @@ from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import cached
 from nbxtensor.ops._categories import check_dtype, check_tensor
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
+from nbxtensor.ops.sort.cpu_part_kernels import (
+    part_counts_kernel,
+    part_keys_kernel,
+    part_scatter_kernel,
+    part_starts_kernel,
+    part_write_kernel,
+)
 from nbxtensor.ops.sort.launches import launches
 from nbxtensor.ops.sort.layout import Run, layout_of
 from nbxtensor.ops.sort.radix_kernels import (
@@ -34,6 +41,11 @@ KERNELS = (
     radix_sort_histogram_kernel,
     radix_sort_scatter_kernel,
     row_sort_kernel,
+    part_keys_kernel,
+    part_counts_kernel,
+    part_starts_kernel,
+    part_scatter_kernel,
+    part_write_kernel,
 )
 SELECTING = (tile_sort_kernel, group_best_kernel, group_select_kernel, rank_kernel, row_select_kernel)
 BOTH, VALUES, INDICES = (True, True), (True, False), (False, True)
@@ -175,7 +187,7 @@ def samples_argsort(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
 
 def samples_sort_with_indices(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield _specials(rng, (3, 300)), -1
-    yield rng.integers(-30_000, 30_000, (1, 66_000), np.int32), -1  # by radix, in chunks of tiles
+    yield rng.integers(-30_000, 30_000, (1, 66_000), np.int32), -1  # by radix: in chunks, in parts
     yield rng.integers(-(1 << 62), 1 << 62, (1, 4100), np.int64), -1  # by radix, keys and indices apart
 
 
