@@ -93,7 +93,7 @@ def test_first_candidates_have_no_stack() -> None:
         *scan_jobs("sm_90", "float32", (1, 1 << 24), 1),
     ]
     assert {job.fn.name for _, job in found} == {
-        "tile_sort_kernel", "group_best_kernel", "rank_kernel", "cumulative_tile_kernel"
+        "tile_sort_kernel", "group_best_kernel", "group_select_kernel", "cumulative_tile_kernel"
     }  # fmt: skip
     assert_no_stack(found)
 
@@ -130,7 +130,6 @@ def test_candidates_are_few_and_respect_the_profile(arch: str) -> None:
             assert 1 <= len(found) <= 8
             assert all(1 << s.piece_log <= profile.reduce_tile_max for s in found)
             assert all(s.steps * 4 * profile.warp_size * s.num_warps <= profile.reduce_tile_max for s in found)
-            assert all(s.compared[0] * s.compared[1] <= profile.reduce_tile_max for s in found if s.ranked)
     for shape in SCANNED:
         scans = scan_candidates(rows(shape), profile)
         assert 1 <= len(scans) <= 8
@@ -153,8 +152,8 @@ def test_no_candidate_left_is_an_error() -> None:
 
 def test_which_candidates_come_first() -> None:
     gpu, cpu = load_profile("sm_90"), load_profile("x86-64-v3")
-    assert selection_candidates(gpu, layout("float32", (1, 151_936), 50))[0].ranked
-    assert not selection_candidates(gpu, layout("float32", (64, 151_936), 50))[0].ranked
+    assert selection_candidates(gpu, layout("float32", (1, 151_936), 50))[0].size == 16
+    assert selection_candidates(gpu, layout("float32", (64, 151_936), 50))[0].size == 32
     assert selection_candidates(gpu, layout("float32", (65_536, 1024), 8))[0].size == 0
     assert scan_candidates(rows((1, 1 << 24)), gpu)[0].split
     assert not scan_candidates(rows((16_384, 4096)), gpu)[0].split

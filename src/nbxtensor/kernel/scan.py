@@ -52,9 +52,9 @@ def _plan(of: _Scan, setting: Setting, part: int) -> Plan:
     if part == WHOLE:
         segments = 1
     elif part == TOTALS:
-        segments = n // tile if setting.tiles == 1 else width
+        segments = -(-n // (tile * setting.tiles))
     else:
-        segments = width * setting.tiles
+        segments = width * (setting.segment // tile)
     arguments: dict[str, Argument] = {
         "x": Pointer(of.x),
         "out": Pointer(of.out),
@@ -93,7 +93,6 @@ def _plan(of: _Scan, setting: Setting, part: int) -> Plan:
         arguments |= {"x_reduced": rows.reduced_strides[0], "out_reduced": rows.reduced_strides[1]}
         constants |= {"LEVEL": {16: 1, 256: 2, TILE: 3}[tile], "X_FLAGS": rows.flags(0), "OUT_FLAGS": rows.flags(1)}
         constants |= {"LOOP": n > tile, "TAIL": n % tile != 0, "TILES": setting.tiles, "FOLD": fold}
-        constants |= {"READ": setting.policy[part == AFTER], "WRITE": setting.policy[2]}
     return Plan(
         of.name,
         cumulative_serial_kernel if setting.serial else cumulative_tile_kernel,
@@ -157,6 +156,8 @@ def launches(
     exclusive: bool = False,
 ) -> Launches:
     """The launches that scan `rows`, the best ones unless a `setting` is given."""
+    if rows.inner == 1:
+        rows = replace(rows, inner_strides=(0, 0))  # the offset of the only row is seen to be aligned
     of = _Scan(name, reduction, x, out, device, rows, exclusive)
     if setting is None:
         setting = candidates(rows, device.profile, reduction.accumulator.itemsize)[0]
@@ -168,7 +169,7 @@ def launches(
         totals = rows_of((rows.count, segments), (1,), ((segments, 1), (segments, 1)))
         inner = replace(reduction, prepare=as_is, finish=keep)
         between = launches(name, inner, accumulator, accumulator, device, totals, exclusive=True)
-    sizes = (rows.count * segments, rows.count * segments * setting.tiles if setting.tiles > 1 else 0)
+    sizes = (rows.count * segments, rows.count * segments * 16 if setting.tiles == 16 else 0)
     return Launches(_plan(of, setting, AFTER), _Before(_plan(of, setting, TOTALS), between, sizes))
 
 

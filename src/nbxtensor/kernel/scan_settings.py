@@ -31,12 +31,10 @@ class Setting:
     split
         Rows are split over programs: totals of segments, then the segments after them.
     tiles
-        Tiles of a segment (16: a block of the next level, or 1).
+        Tiles whose totals one program works out: 1, 2, 4, or 16, which are a block of the next level.
     fold
         Whether each program of the second launch adds up the totals before it, where that is possible; else a launch
         between the two does.
-    policy
-        What the cache may do with what the totals read, the second launch reads, and it writes.
     """
 
     kept: int
@@ -45,7 +43,6 @@ class Setting:
     split: bool = False
     tiles: int = 1
     fold: bool = True
-    policy: tuple[str, str, str] = ("", "", "")
 
     @property
     def serial(self) -> bool:
@@ -53,8 +50,8 @@ class Setting:
 
     @property
     def segment(self) -> int:
-        """Elements that one program takes of a split row."""
-        return self.tile * self.tiles or SEGMENT
+        """Elements of the parts of a split row whose totals are kept."""
+        return self.tile * (16 if self.tiles == 16 else 1) or SEGMENT
 
 
 def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool:
@@ -69,6 +66,8 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
     words = tile * itemsize // 4 // (setting.num_warps * profile.warp_size)
     if rows.length > setting.tile and not setting.split:
         needed = 6 * words + 80  # the chains of the levels beside a tile
+    elif setting.tiles > 1:
+        needed = 8 * words + 32  # four tiles
     else:
         needed = 3 * words + 32
     return needed <= min(profile.registers_per_thread, 2048 // setting.num_warps)
@@ -82,7 +81,7 @@ def _on_cpu(rows: Rows) -> list[Setting]:
     return [whole]
 
 
-def _on_gpu(rows: Rows) -> list[Setting]:
+def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
     n, inner = rows.length, power_of_two(rows.inner)
     if not rows.unit(0) and rows.inner_strides == (1, 1) and rows.inner >= 32:
         column = Setting(min(inner, 128), max(1, min(inner, 128) // 32))
@@ -90,14 +89,14 @@ def _on_gpu(rows: Rows) -> list[Setting]:
         return [replace(column, split=True), *found] if rows.count < FEW_ROWS and n >= 4 * SEGMENT else found
     tile = 16 if n <= 16 else 256 if n <= 256 else TILE
     kept = min(inner, max(1, TILE // tile))
-    whole = Setting(kept, max(1, kept * tile // 512), tile)
-    found = [whole, replace(whole, num_warps=max(1, whole.num_warps // 2))]
+    wide = Setting(kept, max(1, kept * tile // 512), tile)
+    half = replace(wide, num_warps=max(1, wide.num_warps // 2))
+    whole = [half, wide] if itemsize <= 4 else [wide, half]
     if n <= TILE:
-        return [*found, replace(found[1], kept=max(1, kept // 2))]
-    apart = replace(whole, split=True)
-    blocks = replace(apart, tiles=16)
-    split = [blocks, apart] if rows.count * n // SEGMENT >= MANY_SEGMENTS else [apart]
-    return split + found if rows.count < FEW_ROWS and n >= 4 * TILE else [*found, apart]
+        return [*whole, replace(half, kept=max(1, kept // 2))]
+    apart = replace(wide, split=True)
+    blocks = [replace(apart, tiles=16)] if rows.count * n // SEGMENT >= MANY_SEGMENTS and itemsize <= 4 else []
+    return [*blocks, apart, replace(apart, tiles=2), *whole]
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
@@ -113,7 +112,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting
     CompileError
         If the profile allows none.
     """
-    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows)
+    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize)
     found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
     if not found:
         raise CompileError(

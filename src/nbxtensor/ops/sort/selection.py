@@ -2,9 +2,7 @@
 
 Short rows are one tile: `tile_sort_kernel` keeps the best. Of a long row, elements are put into groups and the best of
 each group is found, which costs little more than reading. The wanted elements lie in the groups with the best bests:
-those are selected, and then the elements among those groups. Networks select from pieces of a tile, until one piece is
-left; where there are few rows, it takes less time to count for each of the (few thousand) candidates how many come
-before it: that is its place, and every program works out a few places.
+those are selected (in pieces of a tile, until one piece is left), and then the elements among those groups.
 """
 
 from nbxtensor.base.dtypes import int64
@@ -13,7 +11,7 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.ops.sort.keys import RAW
 from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
-from nbxtensor.ops.sort.selection_kernels import group_best_kernel, group_select_kernel, rank_kernel
+from nbxtensor.ops.sort.selection_kernels import group_best_kernel, group_select_kernel
 from nbxtensor.ops.sort.settings import Selection, log_of, selection_candidates
 from nbxtensor.ops.sort.tile import tile_plan
 
@@ -47,13 +45,13 @@ def select(name: str, device: Device, layout: Layout, setting: Selection | None 
 def _stages(
     name: str, device: Device, layout: Layout, length: int, setting: Selection, ends: tuple[bool, bool]
 ) -> list[Stage]:
-    """Networks that select among rows of `length`, in pieces, until one is left (or few enough to be ranked).
+    """Launches that select among rows of `length`, in pieces, until one is left.
 
     `ends`: whether the first reads the tensor, and whether the last writes the results.
     """
     keep = log_of(layout.limit)
     stages: list[Stage] = []
-    while length > (setting.ranked or 0):
+    while True:
         log = max(keep, min(setting.piece_log, log_of(length)))
         done = length <= 1 << log
         stage = (ends[0] and not stages, ends[1] and done)
@@ -61,8 +59,7 @@ def _stages(
         length = pieces << keep
         stages.append((plan, length))
         if done:
-            break
-    return stages
+            return stages
 
 
 def _group_stages(name: str, device: Device, layout: Layout, setting: Selection) -> list[Stage]:
@@ -84,11 +81,7 @@ def _group_stages(name: str, device: Device, layout: Layout, setting: Selection)
     found = pieces * columns
     stages = [(best, found), *_stages(name, device, layout, found, setting, (False, False))]
     groups = (setting.size, columns, 1 << log_of(layout.limit))
-    if not setting.ranked:
-        return [*stages, (_last_network(name, device, layout, setting, groups), 0)]
-    if stages[-1][1] > groups[2]:
-        stages.append((_rank(name, device, layout, setting, groups, stages[-1][1], False), groups[2]))
-    return [*stages, (_rank(name, device, layout, setting, groups, groups[0] * groups[2], True), 0)]
+    return [*stages, (_last_network(name, device, layout, setting, groups), 0)]
 
 
 def _pointers(layout: Layout, last: bool) -> dict[str, Argument]:
@@ -127,21 +120,4 @@ def _last_network(name: str, device: Device, layout: Layout, setting: Selection,
         },
         {"GROUPS": groups, "NET": (log, 0, min(spread, log), keep), **_forms(layout)},
         Options(num_warps=warps), layout.count << log,
-    )  # fmt: skip
-
-
-def _rank(
-    name: str, device: Device, layout: Layout, setting: Selection, groups: tuple[int, int, int], size: int, last: bool
-) -> Plan:
-    """Places of `size` candidates of each row; `last`: they are the elements of the best groups."""
-    parts = -(-size // setting.compared[0])
-    limit = layout.limit if last else groups[2]
-    return Plan(
-        name, rank_kernel, device, (layout.count * parts, 1, 1),
-        {
-            **_pointers(layout, last), "n": layout.length, "size": size, "limit": limit, "count": layout.count,
-            "parts": parts, **_walk(layout),
-        },
-        {"SHAPE": setting.compared, "GROUPS": groups, "LAST": last, **_forms(layout)},
-        Options(num_warps=4 if device.profile.warp_size > 1 else 1), layout.count * size * size,
     )  # fmt: skip

@@ -18,8 +18,6 @@ PIECE_LOG = 12
 """Elements (log2) of a piece of the tensor that one program selects from; more are split into groups first."""
 WINNER_LOG = 10
 """The same among bests of groups, of which there are few."""
-MOST_COMPARED = 1 << 27
-"""Comparisons that rank all candidates sooner than networks select among them."""
 BINS = 256
 
 Chosen = TypeVar("Chosen")
@@ -58,18 +56,12 @@ class Selection:
         Elements (log2) among which a network selects.
     steps
         Elements of a group that are loaded at a time.
-    ranked
-        Candidates (at most) that are put in order by counting how many come before each; 0: by networks.
-    compared
-        Candidates of a program of that kind, and how many they are compared with at a time.
     """
 
     size: int
     num_warps: int
     piece_log: int = WINNER_LOG
     steps: int = 8
-    ranked: int = 0
-    compared: tuple[int, int] = (16, 128)
 
 
 def _chosen(found: list[Chosen], name: str, profile: Profile) -> tuple[Chosen, ...]:
@@ -150,26 +142,16 @@ def selection_candidates(profile: Profile, layout: Layout, name: str = "topk") -
     keep, cap = log_of(layout.limit), cap_log(profile)
     n, count, threads = layout.length, layout.count, profile.warp_size
     piece, winners = min(PIECE_LOG, cap), min(WINNER_LOG, cap)
-    pieces = Selection(0, 0, max(piece, keep))
     found: list[Selection] = []
     if n > 1 << piece and power_of_two(layout.limit) << 7 <= n:
-        for size, warps in ((32, 4 if count * n > 1 << 22 else 1), (16, 4), (64, 4)):
+        few = count * n <= 1 << 22
+        for size, warps in ((16, 4), (32, 4), (32, 1)) if few else ((32, 4), (16, 4), (64, 4)):
             size = max(2, min(size, 1 << max(piece - keep, 0)))
             warps = warps if threads > 1 else 1
-            columns = 4 * threads * warps
-            steps = max(1, min(8, size, profile.reduce_tile_max // columns))
-            groups = Selection(size, warps, winners, steps)
-            least = min(16, profile.reduce_tile_max // 128)
-            last = power_of_two(layout.limit) * size
-            for most in (8192, 4096, 2048):
-                met = min(most, -(-n // size))
-                if threads > 1 and least and count * (met * met + last * last) <= MOST_COMPARED:
-                    found.append(Selection(size, warps, winners, steps, most, (least, 128)))
-                    break
-            found.append(groups)
-        found.sort(key=lambda one: one.ranked == 0)
-    found.append(pieces)
-    return _chosen([one for one in found if keep <= max(one.piece_log, 1) <= cap], name, profile)
+            steps = max(1, min(8, size, profile.reduce_tile_max // (4 * threads * warps)))
+            found.append(Selection(size, warps, winners, steps))
+    found.append(Selection(0, 0, max(piece, keep)))
+    return _chosen([one for one in found if keep <= one.piece_log <= cap], name, profile)
 
 
 def row_candidates(layout: Layout, length: int) -> tuple[tuple[int, int], ...]:
