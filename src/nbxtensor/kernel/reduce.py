@@ -37,7 +37,11 @@ from nbxtensor.kernel.rows import (
     power_of_two,
 )
 from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.tensor import Tensor, new
+
+
+TILES_OF_CPU = 2
 
 
 @kernel
@@ -194,10 +198,12 @@ def reduce_kernel(
     x, out, total, n, inner, blocks, groups, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced,
     PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, TREE: tl.constexpr, FINISH: tl.constexpr,
     SHAPE: tl.constexpr, FLAGS: tl.constexpr, LOOP: tl.constexpr, TAIL: tl.constexpr, GROUP_SIZE: tl.constexpr,
+    TILES: tl.constexpr,
 ):  # fmt: skip
     """One group of each row of a block; rows have `n` elements (`total` in the tensor reduced first).
 
-    LOOP: a group is taken tile by tile; TAIL: how a tile that leaves the row is masked (NONE, APART, MASKED).
+    LOOP: a group is taken tile by tile, TILES of them before the accumulators are stored again where they lie in
+    memory; TAIL: how a tile that leaves the row is masked (NONE, APART, MASKED).
     """
     TILE: tl.constexpr = SHAPE[2]
     group, begin, end, k, row = group_of(n, blocks, groups, SHAPE, GROUP_SIZE)
@@ -212,7 +218,14 @@ def reduce_kernel(
     elif LOOP:
         acc = filled(IDENTITY(), SHAPE)
         whole = begin + (end - begin) // TILE * TILE
-        for at in range(begin, whole, TILE):
+        first = begin
+        if TILES > 1:
+            first = begin + (end - begin) // (TILES * TILE) * (TILES * TILE)
+            for at in range(begin, first, TILES * TILE):
+                for tile in tl.static_range(TILES):
+                    value = PREPARE(load_tile(x, at + tile * TILE, end, rows, walk, SHAPE, FLAGS, False))
+                    acc = COMBINE(acc, value)
+        for at in range(first, whole, TILE):
             acc = COMBINE(acc, PREPARE(load_tile(x, at, end, rows, walk, SHAPE, FLAGS, False)))
         if TAIL:
             value = PREPARE(load_tile(x, whole, end, rows, walk, SHAPE, FLAGS, True))
@@ -286,6 +299,7 @@ def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device,
         "LOOP": min(n, GROUP) > tile or tail == MASKED,
         "TAIL": tail,
         "GROUP_SIZE": GROUP,
+        "TILES": TILES_OF_CPU if device.profile.warp_size == 1 and min(n, GROUP) >= 2 * TILES_OF_CPU * tile else 1,
     }
     grid = (rows.programs * blocks * rows.groups, 1, 1)
     return Plan(name, reduce_kernel, device, grid, arguments, constants, options, rows.count * n)
@@ -304,7 +318,33 @@ def _stages(name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], o
     return stages
 
 
-_plans: dict[Any, list[tuple[Plan, int]]] = {}
+class _Launches:
+    """The launches of a reduction of operands of one form, and the form of the result."""
+
+    __slots__ = ("_allocate", "_form", "_last", "_parts")
+
+    def __init__(self, name: str, reduction: Reduction, x: Tensor, axes: tuple[int, ...], form: Form) -> None:
+        *parts, (self._last, _) = _stages(name, reduction, x, axes, form.dtype)
+        self._parts = [(plan, size * reduction.accumulator.itemsize) for plan, size in parts]
+        self._form = form
+        self._allocate = form.device.allocate
+
+    def run(self, x: Tensor) -> Tensor:
+        """Launch them on `x`."""
+        form = self._form
+        out = Tensor(self._allocate(form.nbytes), form.shape, form.strides, 0, form.dtype, form.device, form)
+        source = x.buffer
+        at = x.ptr
+        for plan, nbytes in self._parts:
+            target = self._allocate(nbytes)
+            plan.run(at, target.ptr)
+            source = target  # lives until it was read
+            at = source.ptr
+        self._last.run(at, out.ptr)
+        return out
+
+
+_plans: dict[Any, _Launches] = {}
 
 
 def reduce(
@@ -319,19 +359,16 @@ def reduce(
     reduction
         What to do; it must suit the dtype of `x`. An empty row gives the identity of the reduction.
     """
+    key = (name, reduction, dtype, axis, keepdims, x.form) if axis is None or type(axis) is int else None
+    if key is not None:
+        known = _plans.get(key)
+        if known is not None:
+            return known.run(x)
     axes = normalize_axes(axis, x.ndim, f"nbx.{name}")
-    shape = reduced_shape(x.shape, axes, keepdims)
-    out = new(shape, dtype, x.device)
-    if out.size == 0:
-        return out
+    form = contiguous_form(reduced_shape(x.shape, axes, keepdims), dtype, x.device)
+    if form.size == 0:
+        return new(form.shape, dtype, x.device)
     if x.size == 0:
-        return table["copy_into"](out, reduction.empty)
-    key = (name, reduction, dtype, axes, x.form)
-    stages = cached(_plans, key, lambda: _stages(name, reduction, x, axes, dtype))
-    source = x
-    for plan, size in stages[:-1]:
-        partial = new((size,), reduction.accumulator, x.device)
-        plan.run(source.ptr, partial.ptr)
-        source = partial
-    stages[-1][0].run(source.ptr, out.ptr)
-    return out
+        return table["copy_into"](new(form.shape, dtype, x.device), reduction.empty)
+    key = key or (name, reduction, dtype, axes, keepdims, x.form)
+    return cached(_plans, key, lambda: _Launches(name, reduction, x, axes, form)).run(x)
