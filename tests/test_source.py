@@ -7,6 +7,7 @@ import pytest
 
 from nbxtensor.compiler.front_end import quick_front_end, without_collection
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.compiler.ttir import ttir
 
 
 @kernel
@@ -35,3 +36,36 @@ def test_what_the_front_end_is_spared_comes_back():
     assert gc.isenabled()
     assert vars(code_generator) == before
     assert warnings.filters == filters
+
+
+NAN = float("nan")
+
+
+@kernel
+def or_nan(x, yes):
+    return tl.where(yes, x, NAN)
+
+
+@kernel
+def positive(x):
+    return or_nan(x, x > 0)
+
+
+@kernel
+def negative(x):
+    return or_nan(x, x < 0)
+
+
+@kernel
+def nan_on_two_ways(x):
+    return positive(x) + negative(x)
+
+
+@kernel
+def apply(out_ptr, x, FN: tl.constexpr):
+    tl.store(out_ptr, FN(x))
+
+
+def test_a_helper_that_is_met_on_two_ways_may_read_nan():
+    pytest.importorskip("triton")
+    assert "0x7FC00000" in ttir(apply, {"out_ptr": "*fp32", "x": "fp32"}, {"FN": nan_on_two_ways})

@@ -9,6 +9,7 @@ import ast
 import hashlib
 import inspect
 import linecache
+import struct
 import textwrap
 import types
 from collections.abc import Callable, Iterator
@@ -85,6 +86,31 @@ def _spell(node: ast.AST, parts: list[str], names: set[str]) -> None:
         elif value is not None or field == "value":
             parts.append(f"{field}={value!r}")
     parts.append(")")
+
+
+@cache
+def _nan(bits: bytes) -> Any:
+    import triton.language as language
+
+    class Nan(language.constexpr):  # pyright: ignore[reportUntypedBaseClass, reportGeneralTypeIssues]
+        """Equals its copies: Triton compares what a helper read when it was met on two ways."""
+
+        def __eq__(self, other: object) -> Any:
+            return language.constexpr(type(other) is Nan)
+
+        def __ne__(self, other: object) -> Any:
+            return language.constexpr(type(other) is not Nan)
+
+        __hash__ = language.constexpr.__hash__  # pyright: ignore[reportAssignmentType]
+
+    return Nan(struct.unpack("d", bits)[0])
+
+
+def _constant(value: bool | int | float) -> Any:
+    """A module constant as kernels read it."""
+    import triton.language as language
+
+    return language.constexpr(value) if value == value else _nan(struct.pack("d", value))
 
 
 class KernelFunction:
@@ -167,7 +193,7 @@ class KernelFunction:
             if isinstance(value, KernelFunction):
                 scope[name] = value.jit
             elif isinstance(value, (bool, int, float)):
-                scope[name] = language.constexpr(value)
+                scope[name] = _constant(value)
         for name, value in scope.items():
             if value is tl:
                 scope[name] = language

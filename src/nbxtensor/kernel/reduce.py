@@ -40,7 +40,6 @@ from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.tensor import Tensor, new
 
-
 TILES_OF_CPU = 2
 
 
