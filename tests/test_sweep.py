@@ -2,17 +2,21 @@
 
 import json
 import os
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tools import sweep
+from tools.journal import Journal
 from tools.sweep import Outcome, Task, check, collect, outcomes, run, stale
 from tools.variants import TARGETS, fixed_sample, functions_of, launches, variants
 
+from nbxtensor.compiler.cuda import lower_to_ptx
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.compiler.ttir import ttir
+from nbxtensor.compiler.ttir import one_front_end, ttir
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile, target_of
 
@@ -123,6 +127,32 @@ def test_the_largest_tile_stands_for_a_variant() -> None:
     assert len(variants(("case", "file.py", j) for j in (*jobs, other))) == 2
 
 
+@kernel
+def dot_kernel(x_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    tl.store(x_ptr + at, tl.dot(x, x, input_precision="ieee"))
+
+
+def test_a_kernel_passes_the_front_end_once_for_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.compiler import ASTSource
+
+    made: list[int] = []
+    make = ASTSource.make_ir
+    monkeypatch.setattr(ASTSource, "make_ir", lambda *a: made.append(1) or make(*a))
+    jobs = [job(careless_kernel, arch) for arch in ("sm_75", "sm_90", "sm_75")]
+    apart = [lower_to_ptx(one).text for one in jobs]
+    assert len(made) == 3
+    with one_front_end():
+        assert [lower_to_ptx(one).text for one in jobs] == apart
+        assert len(made) == 4
+        lower_to_ptx(job(careless_kernel, n=64))
+        assert len(made) == 5
+        for _ in range(2):
+            lower_to_ptx(job(dot_kernel, n=16))
+        assert len(made) == 7
+
+
 # What is found
 
 
@@ -152,6 +182,30 @@ def test_a_compiler_that_crashes_is_a_problem_of_that_kernel(monkeypatch: pytest
     assert [[o.arch for o in one] for one in results] == [["sm_90"], ["sm_70"], ["sm_80"]]
     assert [bool(one[0].problems) for one in results] == [False, True, False]
     assert len(ended) == 3
+
+
+def test_a_sweep_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [Task(job(careless_kernel, n=n), (target_of("sm_90"),)) for n in (64, 128)]
+    path = tmp_path / "log.partial"
+    first = Outcome("sm_90", 7, problems=("one", "two"))
+    with suppress(KeyboardInterrupt), Journal(path) as journal:
+        journal.add(tasks[0].key, [asdict(first)])
+        raise KeyboardInterrupt
+    path.write_text(path.read_text() + '["half of')
+    monkeypatch.setattr(sweep, "run", crash_on_sm_70)
+    with Journal(path) as journal:
+        results = outcomes(tasks, 1, lambda: None, journal)
+        assert len(path.read_text().splitlines()) == 2
+    assert results == [[first], [Outcome("sm_90")]]
+    assert not path.exists()
+    assert len({t.key for t in tasks}) == 2
+
+
+def test_a_fixed_sample_does_not_stand_for_everything() -> None:
+    hashes = {"a.py": {"one": "1"}}
+    log = {"files": {"a.py": {"extent": sweep.SOME, "kernels": {"one": "1"}, "targets": {a: {} for a in TARGETS}}}}
+    assert stale(log, hashes) == []
+    assert stale(log, hashes, extent=sweep.ALL) == ["a.py"]
 
 
 def crash_on_sm_70(task: Task) -> list[Outcome]:

@@ -4,25 +4,27 @@ Nothing runs on a device. For each kernel and target: it compiles, keeps nothing
 more registers and shared memory than the profile has, and neither its TTIR nor its PTX or AMDGCN has an operation whose
 bits depend on the device. ``bench/results/sweep.json`` names the hash of every kernel source that was compiled;
 `tests/test_sweep.py` checks that these are the present ones. Files whose hashes the log names are left out, unless
-``--all`` is given.
+``--all`` is given. A sweep that is cut off goes on where it was: beside the log lies what it has found.
 """
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tools.journal import Journal
 from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
 
 from nbxtensor.base.errors import NbxError
@@ -33,7 +35,7 @@ from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.resources import cubin_usage
 from nbxtensor.compiler.scan import NARROWED, scan_ptx, scan_ttir
 from nbxtensor.compiler.scan_amdgcn import scan_amdgcn
-from nbxtensor.compiler.ttir import ttir
+from nbxtensor.compiler.ttir import one_front_end, ttir
 from nbxtensor.device.artifact import Resources, Target
 from nbxtensor.device.profile import load_profile, target_of
 
@@ -47,6 +49,11 @@ class Task:
 
     job: Job
     targets: tuple[Target, ...]
+
+    @property
+    def key(self) -> str:
+        """Hash of everything that the outcomes depend on: sources, targets, compilers."""
+        return hashlib.sha256("".join(replace(self.job, target=t).key for t in self.targets).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,11 @@ def check(job: Job, text: str) -> Outcome:
 
 def run(task: Task) -> list[Outcome]:
     """Everything about one kernel; runs in a process of its own pool."""
+    with one_front_end():
+        return _run(task)
+
+
+def _run(task: Task) -> list[Outcome]:
     job = task.job
     try:
         text = ttir(job.fn, dict(job.signature), dict(job.constants), job.options, job.divisible)
@@ -133,10 +145,24 @@ def _alone(task: Task) -> list[Outcome]:
     return outcomes
 
 
-def outcomes(tasks: Sequence[Task], workers: int, done: Callable[[], None]) -> list[list[Outcome]]:
-    """Run tasks side by side; `done` is called after each."""
+def outcomes(
+    tasks: Sequence[Task], workers: int, done: Callable[[], None], journal: Journal | None = None
+) -> list[list[Outcome]]:
+    """Run the tasks that `journal` does not know side by side; `done` is called after each."""
+    journal = journal or Journal(None)
     results: dict[int, list[Outcome]] = {}
-    waiting = iter(range(len(tasks)))
+
+    def settle(index: int, found: list[Outcome]) -> None:
+        results[index] = found
+        journal.add(tasks[index].key, [asdict(o) for o in found])
+        done()
+
+    for index, task in enumerate(tasks):
+        known = journal.get(task.key)
+        if known is not None:
+            results[index] = [Outcome(**{**o, "problems": tuple(o["problems"])}) for o in known]
+            done()
+    waiting = iter(sorted(set(range(len(tasks))) - set(results)))
     pool = _pool(workers)
     running: dict[Future[list[Outcome]], int] = {}
     try:
@@ -153,12 +179,10 @@ def outcomes(tasks: Sequence[Task], workers: int, done: Callable[[], None]) -> l
                 pool.shutdown(cancel_futures=True)
                 pool = _pool(workers)
                 for index in lost:
-                    results[index] = _alone(tasks[index])
-                    done()
+                    settle(index, _alone(tasks[index]))
                 continue
             for future in ready:
-                results[running.pop(future)] = future.result()
-                done()
+                settle(running.pop(future), future.result())
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -239,6 +263,18 @@ def summary(pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str
     return dict(sorted(files.items()))
 
 
+def by_target(found: Iterable[Outcome]) -> list[str]:
+    """One line for each target: how many were compiled, how many have problems, the most that one needs."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in found:
+        groups.setdefault(outcome.arch, []).append(outcome)
+    return [
+        f"{arch}: {len(group)} compiled, {sum(bool(o.problems) for o in group)} with problems, at most "
+        f"{max(o.registers for o in group)} registers, {max(o.shared_bytes for o in group)} bytes of shared memory"
+        for arch, group in sorted(groups.items())
+    ]
+
+
 def write(path: Path, content: dict[str, Any]) -> None:
     """JSON with the innermost objects on one line each."""
     text = json.dumps(content, indent=1)
@@ -251,13 +287,19 @@ def versions() -> dict[str, str]:
     return {p: metadata.version(p) for p in ("triton", "llvmlite")}
 
 
-def stale(log: dict[str, Any], hashes: dict[str, dict[str, str]], targets: Sequence[str] = TARGETS) -> list[str]:
-    """Operator files that `log` does not cover with these hashes on these targets."""
+def stale(
+    log: dict[str, Any], hashes: dict[str, dict[str, str]], targets: Sequence[str] = TARGETS, extent: str | None = None
+) -> list[str]:
+    """Operator files that `log` does not cover with these hashes on these targets, to that extent if one is given."""
     files: dict[str, Any] = log.get("files", {})
 
     def covered(file: str, kernels: dict[str, str]) -> bool:
         entry = files.get(file)
-        if entry is None or not kernels.items() <= entry["kernels"].items():
+        if (
+            entry is None
+            or extent not in (None, entry.get("extent"))
+            or not kernels.items() <= entry["kernels"].items()
+        ):
             return False
         return set(targets) <= set(entry["targets"])
 
@@ -297,7 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = {}
     found, hashes = collect(targets, lambda file: options.only in file)
     if log and not options.all:
-        left = set(stale(log, hashes, targets))
+        left = set(stale(log, hashes, targets, None if options.fixed else ALL))
         print(f"{len(hashes) - len(left)} of {len(hashes)} files are in the log already")
         hashes = {f: k for f, k in hashes.items() if f in left}
         found = {a: {k: v for k, v in several.items() if v.files & left} for a, several in found.items()}
@@ -309,18 +351,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{sum(len(t.targets) for t in tasks)} compiles of {len(tasks)} kernels for {len(targets)} targets", flush=True
     )
     start = time.monotonic()
-    with progress(len(tasks)) as done:
-        results = outcomes(tasks, options.workers, done)
-    pairs = [(v, o) for vs, os_ in zip(wanted, results, strict=True) for v, o in zip(vs, os_, strict=True)]
-    files = summary(iter(pairs), hashes, SOME if options.fixed else ALL)
-    problems = [p for entry in files.values() for p in entry["problems"]]
-    print("\n".join(sorted(set(problems))))
-    print(f"{len(pairs)} compiled, {len(set(problems))} problems, {time.monotonic() - start:.0f} s")
-    if path:
-        old = log.get("files", {}) if not options.all or options.only else {}
-        keep = {f: e for f, e in old.items() if (ROOT / f).exists()}
-        write(path, {"versions": versions(), "files": dict(sorted({**keep, **files}.items()))})
-        print(f"written: {path}")
+    with Journal(path and path.with_suffix(".partial")) as journal:
+        with progress(len(tasks)) as done:
+            results = outcomes(tasks, options.workers, done, journal)
+        pairs = [(v, o) for vs, os_ in zip(wanted, results, strict=True) for v, o in zip(vs, os_, strict=True)]
+        files = summary(iter(pairs), hashes, SOME if options.fixed else ALL)
+        problems = sorted({p for entry in files.values() for p in entry["problems"]})
+        print("\n".join([*problems, *by_target(o for _, o in pairs)]))
+        print(f"{len(pairs)} compiled, {len(problems)} problems, {time.monotonic() - start:.0f} s")
+        if path:
+            old = log.get("files", {}) if not options.all or options.only else {}
+            keep = {f: e for f, e in old.items() if (ROOT / f).exists()}
+            write(path, {"versions": versions(), "files": dict(sorted({**keep, **files}.items()))})
+            print(f"written: {path}")
     return int(bool(problems))
 
 

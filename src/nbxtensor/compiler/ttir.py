@@ -3,8 +3,10 @@
 Triton's stages are driven here one by one: its ``compile`` would hash its whole library and write a cache of its own.
 """
 
-from collections.abc import Callable, Generator, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -150,6 +152,45 @@ class Lowering:
             self.module = self.stages[stage](self.module, self.metadata)
 
 
+_texts: ContextVar[dict[Hashable, str] | None] = ContextVar("texts", default=None)
+
+
+@contextmanager
+def one_front_end() -> Generator[None]:
+    """Have what Triton's front end made of a kernel serve every backend that the kernel is lowered with in here.
+
+    Kernels with dots pass through it each time, since backends have rules of their own for those.
+    """
+    token = _texts.set({})
+    try:
+        yield
+    finally:
+        _texts.reset(token)
+
+
+def _made_once(key: Hashable, make: Callable[[], Any], context: Any) -> Any:
+    """The module that `make` gives, or a copy of it in another context."""
+    texts = _texts.get()
+    if texts is None:
+        return make()
+    text = texts.get(key)
+    if text is None:
+        module = make()
+        text = str(module)
+        if "tt.dot" not in text:
+            texts[key] = text
+        return module
+    from triton._C import libtriton
+
+    library: Any = libtriton
+    with tempfile.NamedTemporaryFile("w", prefix="nbxtensor-", suffix=".ttir") as file:
+        file.write(text)
+        file.flush()
+        copy: Any = library.ir.parse_mlir_module(file.name, context)
+    copy.context = context
+    return copy
+
+
 def lower(
     fn: KernelFunction,
     signature: Mapping[str, object],
@@ -181,7 +222,11 @@ def lower(
         ir.load_dialects(context)
         compiler.load_dialects(context)
         codegen = compiler.get_codegen_implementation(parsed)
-        module = source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
+
+        def make() -> Any:
+            return source.make_ir(target, parsed, codegen, compiler.get_module_map(), context)
+
+        module = _made_once((fn, repr(signature), repr(constants), divisible, options), make, context)
         stages: dict[str, Any] = {}
         compiler.add_stages(stages, parsed, source.language)
         facts: dict[str, Any] = {**vars(parsed)}  # stages look options up among them
