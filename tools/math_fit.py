@@ -206,13 +206,6 @@ def mills(t: mp.mpf) -> mp.mpf:
     return mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2
 
 
-def mills_fit(k: float, degree: int) -> Fit:
-    """Mills' ratio in q = k / (t + k), for 0 <= t <= 14.5."""
-    return Fit(
-        lambda q: mills(k / q - k), tuple(range(degree + 1)), k / (k + 14.5), 1.0, lambda q: 1 / mills(k / q - k)
-    )
-
-
 # gelu's factor of n in a^2 + 2 * n * ln 2 has 16 bits; what it lacks of 2 * ln 2, relative to it, goes to the curves.
 SHORT = mp.mpf(0xB172) / 2**15
 LACK = 2 * mp.log(2) / SHORT - 1
@@ -297,15 +290,13 @@ def wave_fits() -> dict[str, Fit]:
 
 
 def sigmoid_like_fits() -> dict[str, Fit]:
-    """tanh and erf near zero, ln(erfc) farther out, Mills' ratio for gelu."""
-    out: dict[str, Fit] = {}
-    for degree, edge in ((4, 0.6), (3, 0.55)):
-        out[f"TANH_{degree}"] = Fit(tanh_near, tuple(range(degree + 1)), 1e-10, edge**2, odd_weight(mp.tanh, 1))
-    for degree, edge in ((5, 0.8), (4, 0.7)):
-        out[f"ERF_{degree}"] = Fit(erf_near, tuple(range(degree + 1)), 1e-12, edge**2, odd_weight(mp.erf, 0))
-        tail = tuple(range(degree + 2))
-        out[f"ERFC_{degree + 1}"] = Fit(lambda t: mp.log(mp.erfc(t)), tail, edge, 3.95, mp.erfc)
-    return {**out, "MILLS_8": mills_fit(2.5, 8), "EXP_MILLS": gelu_exp_fit()}
+    """tanh and erf near zero, ln(erfc) farther out, the exponential of gelu."""
+    return {
+        "TANH": Fit(tanh_near, tuple(range(5)), 1e-10, 0.36, odd_weight(mp.tanh, 1)),
+        "ERF": Fit(erf_near, tuple(range(6)), 1e-12, 0.8**2, odd_weight(mp.erf, 0)),
+        "ERFC": Fit(lambda t: mp.log(mp.erfc(t)), tuple(range(7)), 0.8, 3.95, mp.erfc),
+        "EXP_MILLS": gelu_exp_fit(),
+    }
 
 
 def ratio_fits(
