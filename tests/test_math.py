@@ -107,3 +107,16 @@ def test_all_16_bit_arguments(device: str, name: str, dtype: str):
     assert np.count_nonzero(~good) <= 65  # 0.1 %
     sure = ~np.isnan(want)
     assert np.array_equal(np.signbit(got[sure]), np.signbit(want[sure]))
+
+
+def test_forms_for_gpus_give_the_same_bits(device: str):
+    # Where 1 / (1 + exp(-2x)) has its divisor nearest to a power of two, and elsewhere.
+    near = np.arctanh(1.0 - 1.0 / 2.0 ** np.arange(2, 25)).astype(np.float32).view(np.uint32)
+    bits = np.concatenate(
+        [(near[:, None] + np.arange(-500, 500)).ravel(), np.random.default_rng().integers(0, 2**32, 100_000)]
+    )
+    x = bits.astype(np.uint32).view(np.float32)
+    plain = apply(device, device_math.tanh, x, compute=float32, result=float32)
+    for_gpu = apply(device, device_math.for_gpu(device_math.tanh), x, compute=float32, result=float32)
+    assert device_math.for_gpu(device_math.tanh) is not device_math.tanh
+    assert same_bits(plain, for_gpu)

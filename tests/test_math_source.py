@@ -32,7 +32,9 @@ TAKES: dict[str, tuple[str, ...]] = {
     "remainder": FLOATS + INTS,
     "floor_divide": FLOATS + INTS,
     "int_pow": INTS,
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh", "erf", "pow"), ("fp32",)),
+    **dict.fromkeys(
+        ("exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh", "tanh_gpu", "erf", "pow"), ("fp32",)
+    ),
     **dict.fromkeys([n for n in math.__all__ if n.endswith(("_bf16", "_f16"))], ("fp32",)),
     **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu", "gelu_tanh"), ("fp32",)),
 }

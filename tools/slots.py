@@ -154,6 +154,7 @@ def rows(names: list[str], dtype: DType, block: int, warps: int) -> Iterator[tup
             fn = device_math.for_16_bit(fn, dtype)
         elif dtype is float64:
             fn = for_64_bit(fn)
+        fn = device_math.for_gpu(fn)
         yield fn.name, cost(compile_pointwise(fn, 2 if name in BINARY else 1, dtype, block, warps), block, warps)
 
 

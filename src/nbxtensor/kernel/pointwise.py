@@ -16,7 +16,7 @@ from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
-from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.math import cast, for_gpu
 from nbxtensor.kernel.pointwise_settings import FlatSetting, flat_candidates, tile_setting
 from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.form import Form, contiguous_form
@@ -194,7 +194,7 @@ def _make_plan(
     filled = (*kinds, *(ABSENT for _ in absent))
     constants: dict[str, Any] = {
         **{f"x{i}": None for i in absent},
-        "FN": fn,
+        "FN": fn if device.profile.warp_size == 1 else for_gpu(fn),
         "KINDS": filled,
         "TYPES": (*types, *(types[0] for _ in absent)),
         "RESULT": result,
