@@ -40,7 +40,7 @@ SCANNED = ((1, 1 << 24), (3, 70_000), (4096, 16), (4096, 200), (4096, 4096), (10
 def layout(dtype: str, shape: tuple[int, int], k: int | None = None) -> Layout:
     k = shape[1] if k is None else k
     return layout_of(
-        shape, 1, k, ((shape[1], 1), (k, 1), (k, 1)), dtypes.dtype(dtype), k < shape[1], (True, True)
+        shape, 1, k, ((shape[1], 1), (k, 1), (k, 1)), dtypes.dtype(dtype), True, (True, True)
     )  # fmt: skip
 
 

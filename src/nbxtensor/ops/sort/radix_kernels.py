@@ -116,8 +116,8 @@ def radix_sort_tile_prefix_kernel(
     end = tl.minimum(first + CHUNK, tiles)
     d = tl.arange(0, 256)[None, :]
     before = tl.zeros((256,), tl.int32)
-    for at in range(first, end, BLOCK):
-        t = at + tl.arange(0, BLOCK)
+    for at in range(0, (end - first).to(tl.int32), BLOCK):
+        t = first + at + tl.arange(0, BLOCK)
         begin, count = _counts(starts, row, t, end, n, tiles, TILE)
         earlier = tl.cumsum(count, 0) - count + before[None, :]
         tl.store(starts + ((row * tiles + t)[:, None] * 256 + d), earlier - begin, mask=(t < end)[:, None])
@@ -146,8 +146,8 @@ def radix_sort_histogram_kernel(
     row = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, 256)
     sums = tl.zeros((256,), tl.int64)
-    for at in range(0, chunks, BLOCK):
-        c = at + tl.arange(0, BLOCK)
+    for at in range(0, chunks.to(tl.int32), BLOCK):
+        c = (at + tl.arange(0, BLOCK)).to(tl.int64)
         _, count = _chunk_counts(starts, totals, row, c, n, chunks, TILE, DIRECT)
         sums += tl.sum(count, 0).to(tl.int64)
     before = tl.cumsum(sums, 0) - sums
@@ -157,8 +157,8 @@ def radix_sort_histogram_kernel(
     else:
         moves += (tl.max(sums, 0) != n).to(tl.int32)
     tl.store(done_after + row, moves)
-    for at in range(0, chunks, BLOCK):
-        c = at + tl.arange(0, BLOCK)
+    for at in range(0, chunks.to(tl.int32), BLOCK):
+        c = (at + tl.arange(0, BLOCK)).to(tl.int64)
         begin, count = _chunk_counts(starts, totals, row, c, n, chunks, TILE, DIRECT)
         base = tl.cumsum(count, 0) - count - begin + before[None, :]
         pointers = bases + ((row * chunks + c)[:, None] * 256 + d[None, :])

@@ -24,7 +24,8 @@ def group_best_kernel(
     local = (tl.arange(0, STEPS) * COLUMNS)[:, None] + column[None, :]
     best = worst_place(PACK) + tl.zeros((COLUMNS,), tl.int64).to(values.dtype.element_ty)
     where = worst_place(0) + tl.zeros((COLUMNS,), tl.int64)
-    for at in range(begin, tl.minimum(begin + SIZE * COLUMNS, n), STEPS * COLUMNS):
+    for done in range(0, tl.minimum(SIZE * COLUMNS, n - begin).to(tl.int32), STEPS * COLUMNS):
+        at = begin + done
         here = local < tl.minimum(n - at, STEPS * COLUMNS).to(tl.int32)
         pointers = (x + along_row(at, x_step, X_FORM)) + along_row(local, x_step, X_FORM)
         key = order_key(tl.load(pointers, mask=here, other=0), KEY)
