@@ -6,6 +6,7 @@ is written between calls.
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ ROWS = ((65536, 1024),)
 WIDE_SIZES = (1 << 20, 1 << 24)
 WIDE_ROWS = (
     (1048576, 32), (262144, 128), (16384, 4096), (8192, 8192), (4096, 16384), (2048, 32768), (1024, 65536),
-    (512, 151936), (32, 151936), (1, 151936), (1300, 50257),
+    (512, 151936), (32, 151936), (1, 151936), (1300, 50257), (4096, 1000),
 )  # fmt: skip
 SMALL = 4096
 FLUSH_BYTES = 256 << 20
@@ -145,6 +146,7 @@ class EmptyQueueClock(HostClock):
 def main() -> int:
     options = parser(__doc__ or "")
     options.add_argument("--dtypes", default="float32,bfloat16")
+    options.add_argument("--budget", type=float, default=math.inf, help="seconds after which no case is begun")
     options.add_argument("--wide", action="store_true", help="smaller sizes and other row lengths too")
     chosen = options.parse_args()
 
@@ -158,10 +160,14 @@ def main() -> int:
         spare = (rows[0].seconds[OURS] - rows[0].seconds["bare launch"]) * 1e6
         print(f"a small call takes {spare:.1f} us beyond the bare launch (at most 8 are allowed)")
     clock = DeviceClock(torch)
+    end = time.monotonic() + chosen.budget
     for dtype in chosen.dtypes.split(","):
         for one in cases(torch, cupy, dtype, chosen.only, chosen.wide):
             rows.append(measure(one, clock, rounds=chosen.rounds, sample=0.005))
             print(".", end="", flush=True, file=sys.stderr)
+            if time.monotonic() > end:
+                print(f"\nthe time is over after {one.name} {one.size}: later cases are left out")
+                break
     print(file=sys.stderr)
     report("Operators on the GPU", rows, chosen, gpu=torch.cuda.get_device_name(0), copy_gb_per_second=bandwidth(rows))
     print("\n".join(["", "slower than a peer:", *(slower(rows) or ["nothing"])]))
