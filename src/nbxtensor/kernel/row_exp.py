@@ -39,6 +39,8 @@ ROUND_TO_64_OF_FP64 = 4.323455642275676e17  # 1.5 * 2^58
 FAR_OF_FP64 = -800.0  # exp(M - 746) rounds to 0
 HUGE_OF_FP64 = 1.44115188075855872e17  # 2^57
 HUGE = 134217728.0  # 2^27: from here on floats are multiples of 16 or more
+CLEAR_IN_16_BITS = 0.015625
+HUGE_ERROR = 1e32  # above any error of a difference of floats
 ONE = 0x3F800000  # bits of 1.0
 SQRT_HALF = 0x3F3504F3  # bits of sqrt(1/2): a mantissa lies between it and its double
 
@@ -90,9 +92,11 @@ def _either(a, b):
 
 @kernel
 def largest_of(x, AXIS: tl.constexpr, LEAN: tl.constexpr):
-    """The largest element along AXIS; a zero is positive."""
+    """The largest element along AXIS (2 or more: of folded rows); a zero is positive."""
+    if AXIS >= 2:
+        x = tl.reduce(x, 1, _either)
     if LEAN:
-        most = tl.reduce(x, AXIS, _either)
+        most = tl.reduce(x, 1 if AXIS >= 2 else AXIS, _either)
     else:
         most = tl.max(x, AXIS)
     return most + 0.0
@@ -130,7 +134,7 @@ def row_terms(largest, DTYPE: tl.constexpr):
         k = _coarse((largest - shift) * LOG2E)
         terms = shift, tl.fma(k, LN2, -FAR), (ROUND + LIFT) - k
     else:
-        # A larger M = m * 2^e is brought down to m * 2^17; what is below it, by 2^-8 of it at least, vanishes rightly.
+        # A larger M = m * 2^e is brought down to m * 2^17: what is below it, by 2^-8 of it at least, vanishes.
         e = ((largest.to(tl.int32, bitcast=True) >> 23) & 255) - 127
         down = ((127 + 17 - e) << 23).to(tl.float32, bitcast=True)
         up = ((127 - 17 + e) << 23).to(tl.float32, bitcast=True)
@@ -255,9 +259,23 @@ def _two_sum(a, b):
 
 
 @kernel
-def clear_winner(total, peak):
-    """Whether one element, of exponential `peak`, outweighs all others: `log_sum` then needs their sum."""
-    return total < peak + peak
+def _quick_two_sum(a, b):
+    """The same where a is 0 or |a| >= |b|."""
+    s = a + b
+    return s, b - (s - a)
+
+
+@kernel
+def clear_winner(total, peak, DTYPE: tl.constexpr):
+    """Whether one element, of exponential `peak`, outweighs all others so far that `log_sum` needs their sum.
+
+    In 16 bits that is where they come to less than 2^-6 of it: the logarithm of more loses nothing that shows.
+    """
+    if tl.float32 == DTYPE or tl.float64 == DTYPE:
+        most = peak + peak
+    else:
+        most = peak * (1.0 + CLEAR_IN_16_BITS)
+    return total < most
 
 
 @kernel
@@ -269,12 +287,16 @@ def _log_parts(x):
 
 
 @kernel
-def _joined(base, k, rounded, DTYPE: tl.constexpr):
-    """base + k * ln2 + rounded as what `minus_log_sum` takes."""
+def _joined(base, k, rounded, DTYPE: tl.constexpr, COARSE: tl.constexpr):
+    """base + k * ln2 + rounded as what `minus_log_sum` takes; COARSE: base is 0 or far larger than the rest."""
     rounded = tl.fma(k, LN2_LOW, rounded)
     if tl.float32 == DTYPE:
-        high, low = _two_sum(base, k * LN2_HIGH)
-        high, lower = _two_sum(high, rounded)
+        if COARSE:
+            high, low = _quick_two_sum(base, k * LN2_HIGH)
+            high, lower = _quick_two_sum(high, rounded)
+        else:
+            high, low = _two_sum(base, k * LN2_HIGH)
+            high, lower = _two_sum(high, rounded)
         low = low + lower
     else:
         high, low = base, tl.fma(k, LN2_HIGH, rounded)
@@ -288,10 +310,10 @@ def log_sum(total, peak, largest, terms, DTYPE: tl.constexpr):
         high, low = largest, log64(total / peak)
     elif tl.float32 == DTYPE:
         k, rounded = _log_parts(total)
-        high, low = _joined(terms[0], k + (ROUND - terms[2]), rounded + (total - total), DTYPE)  # NaN stays
+        high, low = _joined(terms[0], k + (ROUND - terms[2]), rounded + (total - total), DTYPE, True)  # NaN stays
     else:
         k, rounded = _log_parts(tl.div_rn(total, peak))
-        high, low = _joined(largest, k, rounded + (total - total), DTYPE)
+        high, low = _joined(largest, k, rounded + (total - total), DTYPE, False)
     return high, low
 
 
@@ -306,7 +328,7 @@ def log_sum_of_winner(rest, peak, largest, DTYPE: tl.constexpr):
         k, rounded = _log_parts(sums)
         # What rounding took from the sum, over the sum: 1.5 - sums / 2 is near enough to 1 / sums from 1 to 2.
         small = (others - (sums - 1.0)) * tl.fma(sums, -0.5, 1.5)
-        high, low = _joined(largest, k, rounded + small, DTYPE)
+        high, low = _joined(largest, k, rounded + small, DTYPE, False)
     return high, low
 
 
@@ -329,12 +351,11 @@ def either(near, a, b):
 
 @kernel
 def minus_log_sum(x, high, low, DTYPE: tl.constexpr):
-    """``x - (high + low)``; in fp32 rounded once where the result is finite."""
+    """``x - (high + low)``; in fp32 rounded once where ``|high| >= |x|``, within 1.5 ULP elsewhere."""
     t = x - high
     if tl.float32 == DTYPE:
-        part = t - x
-        error = (x - (t - part)) - (high + part)
-        y = tl.where(t == float("-inf"), t, t + (error - low))
+        # The minimum drops what is no error where t is -inf: NaN, or +inf if `x` is finite.
+        y = t + (tl.minimum(x - (t + high), HUGE_ERROR) - low)
     else:
         y = t - low
     return y

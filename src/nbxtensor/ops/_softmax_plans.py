@@ -14,14 +14,9 @@ from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import APART, GROUP, LANES, Rows, power_of_two
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
-from nbxtensor.ops._softmax_settings import FEW_ROWS, Setting, tile_of
-from nbxtensor.ops._softmax_split import (
-    HANDED_ON,
-    softmax_split_finish_kernel,
-    softmax_split_groups_kernel,
-    softmax_split_lanes_kernel,
-    softmax_split_write_kernel,
-)
+from nbxtensor.ops._softmax_settings import Setting, tile_of
+from nbxtensor.ops._softmax_split import HANDED_ON, softmax_split_groups_kernel, softmax_split_lanes_kernel
+from nbxtensor.ops._softmax_split_write import softmax_split_finish_kernel, softmax_split_write_kernel
 
 VECTOR = 16
 FEW_GROUPS = 4
@@ -71,12 +66,19 @@ class Case:
         outer = (*rows.outer_strides[0], *rows.outer_strides[1]) if rows.programs > 1 else ()
         return gcd(VECTOR, rows.length, self.step(0), self.step(1), *outer)
 
-    def walk(self, kept: int) -> tuple[object, ...]:
-        """Constant WALK of the kernels for blocks of `kept` rows."""
+    def walk(self, kept: int, shift: int) -> tuple[object, ...]:
+        """Constant WALK of the kernels for blocks of `kept` rows; `shift` as there."""
         flags = tuple((int(self.rows.unit(i)), int(self.dense(i))) for i in range(2))
         threads = self.device.profile.warp_size > 1
         narrow = threads and all(abs(self.step(i)) * kept < 2**31 for i in range(2))
-        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow), int(threads))
+        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow), int(threads), shift)
+
+    def shift(self, setting: Setting) -> int:
+        """Elements of a vector if tiles are to start at whole vectors although rows do not, else 0."""
+        rows, vector = self.rows, VECTOR // self.dtype.itemsize
+        same = rows.unit(0) and rows.unit(1) and rows.programs == 1 and self.step(0) == self.step(1) > 0
+        able = self.device.profile.warp_size > 1 and setting.form == "looped" and setting.held > 0 and rows.groups == 1
+        return vector if same and able and self.vector < vector else 0
 
     def plan(
         self,
@@ -86,6 +88,7 @@ class Case:
         constants: dict[str, Constant],
         shape: tuple[int, int, int, int],
         warps: int,
+        shift: int = 0,
     ) -> Plan:
         """The plan of a kernel: `own` are the arguments and `constants` the constants that not all kernels share."""
         rows, v = self.rows, self.vector
@@ -107,7 +110,7 @@ class Case:
         }
         everything: dict[str, Constant] = {
             "SHAPE": shape,
-            "WALK": self.walk(shape[1]),  # pyright: ignore[reportAssignmentType]
+            "WALK": self.walk(shape[1], shift),  # pyright: ignore[reportAssignmentType]
             "GROUP_SIZE": GROUP,
             "LOG": self.log,
             "SAFE": self.safe,
@@ -130,22 +133,51 @@ def _group_lanes(groups: int) -> int:
     return min(LANES, max(4, power_of_two(groups)))
 
 
-def _whole_rows(case: Case, setting: Setting) -> Plan:
+class Shifted:
+    """The launch of a kernel whose programs need memory for a tile of lanes each."""
+
+    def __init__(self, plan: Plan, device: Device) -> None:
+        self._plan = plan
+        self._allocate = device.allocate
+        self._bytes = plan.grid[0] * LANES * 4
+
+    def run(self, x: int, out: int) -> None:
+        """Launch it."""
+        self._plan.run(x, out, self._allocate(self._bytes).ptr)
+
+
+def _whole_rows(case: Case, setting: Setting) -> Runs:
     rows = case.rows
     tile = tile_of(rows)
-    constants: dict[str, Constant] = {"TAIL": APART if rows.length % tile else 0}
+    constants: dict[str, Constant] = {}
+    shift = case.shift(setting)
     if setting.form == "looped":
+        held, step, n = setting.held * tile, setting.unroll * tile, rows.length
+        parts = (n - held, min(n, GROUP) - held, n % GROUP if n > GROUP else 0)
+        constants["TAIL"] = APART if shift or any(part % step for part in parts) else 0
         on_cpu = case.device.profile.warp_size == 1
         constants["GROUPS"] = 1 if rows.groups == 1 else _group_lanes(rows.groups)
         constants["STASH"] = on_cpu and case.out_is_new and not case.log and case.dtype is dtypes.float32
         constants["UNROLL"] = setting.unroll
         constants["HELD"] = setting.held
+        constants["STAGES"] = setting.stages
         constants["STREAM"] = not on_cpu
     else:
+        constants["TAIL"] = APART if rows.length % tile else 0
         constants["TILES"] = -(-rows.length // tile)
+        constants["STREAM"] = setting.stages > 1
     kernel = softmax_forward_looped_kernel if setting.form == "looped" else softmax_forward_kernel
     programs = rows.programs * -(-rows.inner // setting.kept)
-    return case.plan(kernel, programs, {}, constants, rows.shape(setting.kept, tile), setting.num_warps)
+    shape = rows.shape(setting.kept, tile)
+    if setting.fold > 1 and rows.unit(0) and rows.unit(1):
+        shape = setting.fold, *shape[1:]
+    own: dict[str, Argument] = {}
+    if shift:
+        own["scratch"] = Pointer(case.accumulator)
+    else:
+        constants["scratch"] = None
+    plan = case.plan(kernel, programs, own, constants, shape, setting.num_warps, shift)
+    return Shifted(plan, case.device) if shift else plan
 
 
 class Split:
@@ -172,7 +204,7 @@ class Split:
         most = sizes[0] * rows.programs * rows.groups
         parts = LANES // setting.width
         self._starts = [0]
-        for words in (most * parts, most * LANES // 4, most * LANES // 4 * case.log, most * HANDED_ON):
+        for words in (most * parts, most * parts, most * LANES // 4, most * HANDED_ON):
             self._starts.append(self._starts[-1] + -(-words * case.accumulator.itemsize // 256) * 256)
 
     @staticmethod
@@ -181,7 +213,7 @@ class Split:
         blocks = rows.programs * -(-rows.inner // kept)
         parts = LANES // setting.width
         left = Pointer(case.accumulator)
-        handed: dict[str, Argument] = dict.fromkeys(("tops", "nodes", "rests", "sums"), left)
+        handed: dict[str, Argument] = dict.fromkeys(("tops", "guesses", "nodes", "sums"), left)
         chunks = -(-rows.length // (setting.unroll * LANES))
         own: dict[str, Argument] = {**handed, "chunks": chunks}
         stream = case.device.profile.warp_size > 1
@@ -189,28 +221,28 @@ class Split:
             softmax_split_lanes_kernel,
             blocks * rows.groups * parts,
             handed,
-            {"LANES": LANES, "TAIL": rows.length % GROUP != 0},
+            {"LANES": LANES, "TAIL": rows.length % GROUP != 0, "UNROLL": setting.steps, "STAGES": setting.stages},
             rows.shape(kept, setting.width),
             setting.num_warps,
         )
         # Every program adds the partial sums itself. In place, it must not sum again what another one has written.
-        if case.out_is_new and rows.count <= FEW_ROWS and rows.groups <= FEW_GROUPS and kept == 1:
+        if case.out_is_new and setting.launches == 2 and rows.groups <= FEW_GROUPS and kept == 1:
             tail = APART if rows.length % (setting.unroll * LANES) else 0
             constants: dict[str, Constant] = {
                 "COUNT": setting.unroll,
-                "PARTS": parts,
+                "WIDTH": setting.width,
                 "GROUPS": FEW_GROUPS,
                 "TAIL": tail,
                 "STREAM": stream,
             }
             kernel, shape = softmax_split_finish_kernel, (rows.axis, 1, LANES, 0)
-            return lanes, None, case.plan(kernel, blocks * chunks, own, constants, shape, 4)
+            return lanes, None, case.plan(kernel, blocks * chunks, own, constants, shape, setting.writers)
         groups = case.plan(
             softmax_split_groups_kernel,
             rows.count * rows.groups,
             handed,
             {
-                "PARTS": parts,
+                "WIDTH": setting.width,
                 "MANY": min(TOPS, power_of_two(rows.groups * parts)),
                 "TAIL": APART if rows.length % LANES else 0,
             },
@@ -228,20 +260,20 @@ class Split:
                 "STREAM": stream,
             },
             rows.shape(kept, LANES),
-            4,
+            setting.writers,
         )
         return lanes, groups, write
 
     def run(self, x: int, out: int) -> None:
         """Launch everything."""
         scratch = self._allocate(self._starts[-1])
-        tops, nodes, rests, sums, _ = (scratch.ptr + start for start in self._starts)
+        tops, guesses, nodes, sums, _ = (scratch.ptr + start for start in self._starts)
         for (lanes, groups, write), (x_offset, out_offset) in zip(self.plans, self._offsets, strict=True):
-            lanes.run(x + x_offset, tops, nodes, rests)
+            lanes.run(x + x_offset, tops, guesses, nodes)
             if groups is None:
-                write.run(x + x_offset, tops, nodes, rests, out + out_offset)
+                write.run(x + x_offset, tops, guesses, nodes, out + out_offset)
             else:
-                groups.run(x + x_offset, tops, nodes, rests, sums)
+                groups.run(x + x_offset, tops, guesses, nodes, sums)
                 write.run(x + x_offset, sums, out + out_offset)
 
 

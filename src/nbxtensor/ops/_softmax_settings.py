@@ -9,6 +9,7 @@ from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
 
 FEW_ROWS = 4  # of which every program of a split row adds the partial sums itself
 MANY_ROWS = 64  # from which on a program a row keeps a GPU busy
+SPARE = 4096  # bytes of shared memory that reductions take
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,16 @@ class Setting:
         Neighbouring lanes that a program sums (split).
     together
         Rows that go through all launches before the next ones start (split); 0: all of them.
+    fold
+        Parts of a row of which a thread holds elements (held).
+    stages
+        Turns of the loop that are under way at once, their elements in shared memory (looped, split); 1: one.
+    steps
+        Elements of a lane that are loaded at once (split).
+    writers
+        Warps of the programs that write (split).
+    launches
+        2: each program that writes adds the partial sums itself, if those are few; 3 (split).
     """
 
     kept: int
@@ -40,6 +51,11 @@ class Setting:
     held: int = 0
     width: int = 0
     together: int = 0
+    fold: int = 1
+    stages: int = 1
+    steps: int = 8
+    writers: int = 4
+    launches: int = 3
 
 
 def tile_of(rows: Rows) -> int:
@@ -48,8 +64,11 @@ def tile_of(rows: Rows) -> int:
 
 
 def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool:
-    """Whether a program's tile respects the profile: the reduce cap, and the registers that elements are held in."""
+    """Whether a program respects the profile: the reduce cap, and the registers and shared memory for its elements."""
     tile = tile_of(rows)
+    size = setting.width * setting.steps if setting.form == "split" else setting.kept * tile * setting.unroll
+    if setting.stages > 1 and (setting.stages - 1) * size * itemsize + SPARE > profile.shared_bytes:
+        return False
     if setting.form == "split":
         return rows.length > LANES and setting.kept * LANES <= profile.reduce_tile_max and profile.warp_size > 1
     if setting.kept * tile > profile.reduce_tile_max:
@@ -75,38 +94,39 @@ def _on_cpu(rows: Rows) -> list[Setting]:
     return [held, looped] if rows.length <= (LANES if across else 8 * LANES) else [looped]
 
 
-def _short(n: int, widest: int, log_form: bool) -> list[Setting]:
-    """Rows of up to a tile: about 1,024 elements a program."""
+def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
+    """Rows of up to a tile, about 1,024 elements a program: few threads for a row, which all do the row's own part."""
     tile = max(4, power_of_two(n))
     kept = min(widest, max(1, 1024 // tile))
-    quick = 2 if log_form or n <= 64 or n > 512 else 4
-    warps = max(1, min(quick, kept * tile // 128)) if n <= 1024 else 4
-    return [Setting(kept, warps), Setting(kept, max(1, warps // 2)), Setting(min(widest, 2 * kept), 4)]
+    if n > 512 or kept * tile < 512:
+        warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
+        return [Setting(kept, warps), Setting(kept, max(1, warps // 2)), Setting(min(widest, 2 * kept), 4)]
+    fold = 1 if n < 16 else 4 if log_form and itemsize == 4 and n > 64 else 2
+    halves = Setting(max(1, kept // 2), 1, fold=fold)
+    return [Setting(kept, 2, fold=fold), halves, Setting(kept, 4)]
 
 
 def _long(n: int, itemsize: int, log_form: bool) -> list[Setting]:
     """Longer rows, one a program: held as long as they fit, then looped with a part held."""
-    warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 4 * LANES else 1024))
+    warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 1024))
     held = [Setting(1, warps), Setting(1, min(16, 2 * warps)), Setting(1, max(2, warps // 2))]
-    looped = [Setting(1, 8, "looped", unroll=8), Setting(1, 16, "looped", unroll=4)]
-    if itemsize == 4 and n > 16 * LANES:
-        looped.insert(0, Setting(1, 16, "looped", unroll=4, held=12 if log_form else 8))
-        if not log_form and n <= 26 * LANES:
-            looped.insert(0, Setting(1, 32))
-    elif itemsize == 2 and n > GROUP:
-        looped.insert(0, Setting(1, 16, "looped", unroll=4, held=8))
-    if n > GROUP and not log_form:
-        looped.insert(0, Setting(1, 16, "looped", unroll=8))
     if itemsize == 8:
         held = [replace(s, num_warps=min(16, 2 * s.num_warps)) for s in held]
         looped = [Setting(1, 16, "looped", unroll=2), Setting(1, 8, "looped", unroll=2)]
+    elif itemsize == 4:
+        looped = [Setting(1, 16, "looped", unroll=8, held=8, stages=3), Setting(1, 16, "looped", unroll=4, held=8)]
+    elif n > GROUP:
+        looped = [Setting(1, 8, "looped", unroll=4, stages=4), Setting(1, 16, "looped", unroll=4, held=8)]
+    else:
+        looped = [Setting(1, 8, "looped", unroll=8), Setting(1, 16, "looped", unroll=4, held=8, stages=3)]
     held_ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
     return held + looped if n <= held_ends else looped
 
 
-def _split(rows: Rows, log_form: bool) -> list[Setting]:
-    few = rows.count <= FEW_ROWS and not log_form
-    return [Setting(1, 1, "split", unroll=1 if few else 2, width=64), Setting(1, 2, "split", unroll=2, width=128)]
+def _split(rows: Rows) -> list[Setting]:
+    two = Setting(1, 1, "split", unroll=1, width=64, launches=2)
+    three = Setting(1, 1, "split", unroll=2, width=64, steps=4, stages=4)
+    return [two, three] if rows.count <= FEW_ROWS else [three, two]
 
 
 def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
@@ -116,11 +136,10 @@ def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
         kept = min(widest, max(8, 16_384 // (tile * tiles)))
         across = Setting(kept, 16, "looped" if tiles > 1 else "held")
         return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
-    looped = [Setting(1, 4, "looped")]
     if n <= LANES:
-        return _short(n, widest, log_form) + looped
-    split = _split(rows, log_form) if rows.count <= MANY_ROWS and n > 16 * LANES else []
-    return split + _long(n, itemsize, log_form) + looped
+        return [*_short(n, widest, itemsize, log_form), Setting(1, 4, "looped")]
+    split = _split(rows) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    return [*split, *_long(n, itemsize, log_form), Setting(1, 16, "looped")]
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:

@@ -1,34 +1,35 @@
-"""Softmax of long rows split over programs, by three launches.
+"""Softmax of long rows split over programs, by two or three launches.
 
-The first sums the lanes of a group, a block of lanes a program, with terms guessed from what the program sees. The
-second makes them sums of groups; a group with a program that guessed wrong is summed again. The third writes the
-result. The lanes and the tree over them are those of the canonical sum.
+The first sums the lanes of a group, a block of lanes a program, with terms guessed from the start of what the program
+sees. Then either each program that writes a part of the result first adds what the blocks of its row left, or one
+launch makes them sums of groups and another writes. Where a block was summed with a wrong guess, its group is summed
+again. The lanes and the tree over them are those of the canonical sum.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.kernel.reduce import add, minus_zero, tree_sum
+from nbxtensor.kernel.reduce import add, minus_zero
 from nbxtensor.kernel.row_exp import (
-    clear_winner,
-    divisors,
-    either,
-    emptied,
+    any_row,
     guessed,
     larger,
     largest_of,
-    log_sum,
-    log_sum_of_winner,
-    row_exp,
     row_terms,
     wide,
-    with_bad,
 )
 from nbxtensor.kernel.rows import filled
-from nbxtensor.ops._softmax_kernels import below_top, blocks_of, counted, load_part, result, store_part, tile_exp
-from nbxtensor.ops._softmax_looped import group_rest, group_sum, row_rest, row_sum
+from nbxtensor.ops._softmax_kernels import (
+    below_top,
+    blocks_of,
+    counted,
+    halved,
+    load_part,
+    tile_exp,
+)
+from nbxtensor.ops._softmax_looped import group_rest, group_sum
 
-# What the launches hand on for each row and group: `tops`, the largest element that each block of lanes saw; `nodes`,
-# the lanes added in fours, and (LOG) `rests`, the same without the largest element; then in `sums` the sum of the
-# group, the largest element of the row, and (LOG) the sum without it.
+# What the launches hand on for each row and group: of each block of lanes `tops`, its largest element, and `guesses`,
+# the largest element of its start, which gave its terms; `nodes`, the lanes added in fours; then in `sums` the sum of
+# the group, the largest element of the row, and (LOG) the sum without it.
 HANDED_ON = 3
 
 
@@ -46,16 +47,15 @@ def _fours(x, AXIS: tl.constexpr):
 
 
 @kernel
-def _halved(x):
-    """The rest of the canonical tree along the second axis: first half plus second half."""
-    for _ in tl.static_range(12):
-        if x.shape[1] > 1:
-            x = tl.reduce(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), 1, add)
-    return tl.reshape(x, (x.shape[0],))
+def divided(program, by):
+    """Quotient and remainder of the number of a program, in 32 bits, where GPUs divide in a few instructions."""
+    by = tl.full((), 1, tl.int64) * by
+    quotient = program // by.to(tl.int32)
+    return quotient.to(tl.int64), (program - quotient * by.to(tl.int32)).to(tl.int64)
 
 
 @kernel
-def _numbers(program, inner, blocks, SHAPE: tl.constexpr, WALK: tl.constexpr):
+def numbers(program, inner, blocks, SHAPE: tl.constexpr, WALK: tl.constexpr):
     """Numbers of the rows of a block among all rows, and which of them exist."""
     local = tl.arange(0, SHAPE[1])
     if WALK[3]:
@@ -67,242 +67,192 @@ def _numbers(program, inner, blocks, SHAPE: tl.constexpr, WALK: tl.constexpr):
 
 
 @kernel
-def softmax_split_lanes_kernel(
-    x, tops, nodes, rests, n, inner, blocks, groups, x_inner, outer, x_outer, reduced, x_reduced,
-    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
-    LOG: tl.constexpr,
+def _steps(
+    x, at, end, acc, top, rows, walk, terms, largest,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, TAIL: tl.constexpr, BELOW: tl.constexpr,
+    COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Sum SHAPE[2] neighbouring lanes of a group of each row of a block."""
+    """Add COUNT elements to each lane of a block (BELOW: but the largest); all are loaded first."""
+    X_FLAGS: tl.constexpr = WALK[0]
+    values = ()
+    for j in tl.static_range(COUNT):
+        values += (load_part(x, at + j * LANES, end, rows, walk, SHAPE, X_FLAGS, TAIL),)
+    for j in tl.static_range(COUNT):
+        part = counted(tile_exp(values[j], terms, SHAPE, WALK), at + j * LANES, end, SHAPE, TAIL)
+        if BELOW:
+            part = below_top(values[j], part, largest, SHAPE)
+        acc += part
+        top = larger(top, wide(values[j]), WALK[5])
+    return acc, top
+
+
+@kernel
+def _block(
+    x, begin, first, end, acc, top, rows, walk, terms, largest,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, TAIL: tl.constexpr, BELOW: tl.constexpr,
+    UNROLL: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The sums of a block of lanes that starts at `begin`, and the largest elements; what lies before `first` is in."""
+    whole = begin + (tl.maximum(end - begin, 0) + (LANES - SHAPE[2])) // LANES * LANES
+    many = first + tl.maximum(whole - first, 0) // (UNROLL * LANES) * (UNROLL * LANES)
+    for at in tl.range(first, many, UNROLL * LANES, num_stages=STAGES):
+        acc, top = _steps(x, at, end, acc, top, rows, walk, terms, largest, SHAPE, WALK, LANES, False, BELOW, UNROLL)
+    for at in range(many, whole, LANES):
+        acc, top = _steps(x, at, end, acc, top, rows, walk, terms, largest, SHAPE, WALK, LANES, False, BELOW, 1)
+    if TAIL:
+        rest = tl.maximum(first, whole)
+        acc, top = _steps(x, rest, end, acc, top, rows, walk, terms, largest, SHAPE, WALK, LANES, True, BELOW, 1)
+    return acc, top
+
+
+@kernel
+def softmax_split_lanes_kernel(
+    x, tops, guesses, nodes, n, inner, blocks, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    UNROLL: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Sum SHAPE[2] neighbouring lanes of a group of each row of a block, UNROLL elements of each at a time."""
     X_FLAGS: tl.constexpr = WALK[0]
     WIDTH: tl.constexpr = SHAPE[2]
     PARTS: tl.constexpr = LANES // WIDTH
-    STEPS: tl.constexpr = GROUP_SIZE // LANES
     DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
-    program = tl.program_id(0).to(tl.int64)
-    lanes = program % PARTS
-    program = program // PARTS
-    group = program % groups
-    program = program // groups
-    x, _, rows, x_walk, _ = blocks_of(
+    program, lanes = divided(tl.program_id(0), PARTS)
+    program, group = divided(program.to(tl.int32), groups)
+    x, _, rows, walk, _ = blocks_of(
         program, x, x, inner, blocks, x_inner, x_inner, outer, x_outer, x_outer, reduced, x_reduced, x_reduced,
         SHAPE, WALK,
     )  # fmt: skip
     begin = group * GROUP_SIZE + lanes * WIDTH
     end = tl.minimum(group * GROUP_SIZE + GROUP_SIZE, n)
     values = ()
-    for j in tl.static_range(STEPS):
-        v = load_part(x, begin + j * LANES, end, rows, x_walk, SHAPE, X_FLAGS, TAIL)
+    for j in tl.static_range(UNROLL):
+        v = load_part(x, begin + j * LANES, end, rows, walk, SHAPE, X_FLAGS, TAIL)
         if j == 0:
             top = wide(v)
         else:
             top = larger(top, wide(v), WALK[5])
         values += (v,)
-    largest = largest_of(top, SHAPE[0], WALK[5])
-    terms = row_terms(guessed(largest), DTYPE)
-    for j in tl.static_range(STEPS):
-        e = tile_exp(values[j], terms, SHAPE, WALK)
-        at = begin + j * LANES
-        part = counted(e, at, end, SHAPE, TAIL)
+    guess = largest_of(top, SHAPE[0], WALK[5])
+    terms = row_terms(guessed(guess), DTYPE)
+    for j in tl.static_range(UNROLL):
+        part = counted(tile_exp(values[j], terms, SHAPE, WALK), begin + j * LANES, end, SHAPE, TAIL)
         if j == 0:
             acc = part
         else:
             acc += part
-        if LOG:
-            below = below_top(values[j], part, largest, SHAPE)
-            if j == 0:
-                rest = below
-            else:
-                rest += below
-    k, mask = _numbers(program, inner, blocks, SHAPE, WALK)
+    first = begin + UNROLL * LANES
+    acc, top = _block(
+        x, begin, first, end, acc, top, rows, walk, terms, guess, SHAPE, WALK, LANES, TAIL, False, UNROLL, STAGES
+    )
+    k, mask = numbers(program, inner, blocks, SHAPE, WALK)
     place = (k * groups + group) * PARTS + lanes
-    tl.store(tops + place, largest, mask=mask)
+    tl.store(tops + place, largest_of(top, SHAPE[0], WALK[5]), mask=mask)
+    tl.store(guesses + place, guess, mask=mask)
     along = tl.arange(0, WIDTH // 4)
     pointers = place[:, None] * (WIDTH // 4) + along[None, :]
     tl.store(nodes + pointers, _fours(acc, SHAPE[0]), mask=mask[:, None])
-    if LOG:
-        tl.store(rests + pointers, _fours(rest, SHAPE[0]), mask=mask[:, None])
+
+
+@kernel
+def without_winner(
+    whole, x, n, group, lanes, rows, walk, terms, largest,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+):  # fmt: skip
+    """Nodes of groups (lying (group, node), of which `whole` are the sums) without the row's largest element.
+
+    It is in block `lanes` of group `group`, of which the others do not have it.
+    """
+    WIDTH: tl.constexpr = SHAPE[2]
+    PARTS: tl.constexpr = LANES // WIDTH
+    begin = group * GROUP_SIZE + lanes * WIDTH
+    end = tl.minimum(group * GROUP_SIZE + GROUP_SIZE, n)
+    acc = filled(minus_zero(whole.dtype), SHAPE)
+    top = filled(tl.full((), float("-inf"), whole.dtype), SHAPE)
+    acc, top = _block(
+        x, begin, begin + 0, end, acc, top, rows, walk, terms, largest, SHAPE, WALK, LANES, TAIL, True, 8, 1
+    )
+    apart = tl.reshape(whole, (whole.shape[0], PARTS, WIDTH // 4))
+    mine = (tl.arange(0, PARTS) == lanes)[None, :, None]
+    if whole.shape[0] > 1:
+        mine = mine & (tl.arange(0, whole.shape[0]) == group)[:, None, None]
+    return tl.reshape(tl.where(mine, _fours(acc, SHAPE[0])[None, :, :], apart), (whole.shape[0], LANES // 4))
 
 
 @kernel
 def softmax_split_groups_kernel(
-    x, tops, nodes, rests, sums, n, inner, groups, x_inner, outer, x_outer, reduced, x_reduced,
-    SHAPE: tl.constexpr, WALK: tl.constexpr, PARTS: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
+    x, tops, guesses, nodes, sums, n, inner, groups, x_inner, outer, x_outer, reduced, x_reduced,
+    SHAPE: tl.constexpr, WALK: tl.constexpr, WIDTH: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
     MANY: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
     """Sum one group of one row: from its nodes, or again where another range of terms is right."""
-    NODES: tl.constexpr = SHAPE[2] // 4
+    LANES: tl.constexpr = SHAPE[2]
+    NODES: tl.constexpr = LANES // 4
+    PARTS: tl.constexpr = LANES // WIDTH
     DTYPE: tl.constexpr = x.dtype.element_ty
     n = n * WALK[2]
     program = tl.program_id(0).to(tl.int64)
-    group = program % groups
-    row = program // groups
+    row, group = divided(tl.program_id(0), groups)
     i = tl.arange(0, MANY)
     highest = tl.full((MANY,), float("-inf"), tops.dtype.element_ty)
     for at in range(0, groups * PARTS, MANY):
         here = tl.load(tops + row * groups * PARTS + at + i, mask=at + i < groups * PARTS, other=float("-inf"))
         highest = larger(highest, here, WALK[5])
-    seen = largest_of(highest, 0, WALK[5])
+    seen = tl.broadcast_to(largest_of(highest, 0, WALK[5]), (1,))
     largest = seen
     if SAFE:
         largest = guessed(seen)
     right = row_terms(largest, DTYPE)
     each = tl.arange(0, PARTS)
-    own = tl.load(tops + program * PARTS + each)
-    terms = row_terms(guessed(own), DTYPE)
-    wrong = tl.max(((terms[0] != right[0]) | (terms[2] != right[2])).to(tl.int32), 0) > 0
-    along = tl.arange(0, NODES)[None, :]
-    whole = tl.load(nodes + program * NODES + along)
-    total = tl.sum(_halved(whole), 0)
+    terms = row_terms(guessed(tl.load(guesses + program * PARTS + each)), DTYPE)
+    wrong = any_row((terms[0] != right[0]) | (terms[2] != right[2])) > 0
+    whole = tl.load(nodes + program * NODES + tl.arange(0, NODES)[None, :])
+    total = halved(whole)
     if LOG:
-        # Where a block of lanes never saw the largest element, all that it summed is below it.
-        top = tl.load(tops + program * PARTS + along // (NODES // PARTS))
-        below = tl.load(rests + program * NODES + along)
-        rest = tl.sum(_halved(tl.where(top == largest, below, whole)), 0)
-    if wrong:
-        other = (
-            tl.broadcast_to(right[0], (1,)),
-            tl.broadcast_to(right[1], (1,)),
-            tl.broadcast_to(right[2], (1,)),
-        )
+        rest = total + 0.0
+    if LOG or wrong:
         x, _, rows, x_walk, _ = blocks_of(
             row, x, x, inner, inner, x_inner, x_inner, outer, x_outer, x_outer, reduced, x_reduced, x_reduced,
             SHAPE, WALK,
         )  # fmt: skip
         begin = group * GROUP_SIZE
         end = tl.minimum(begin + GROUP_SIZE, n)
-        start = filled(tl.full((), float("-inf"), total.dtype), SHAPE)
-        acc = filled(minus_zero(total.dtype), SHAPE)
-        again, start = group_sum(x, x, begin, end, acc, start, rows, x_walk, x_walk, other, SHAPE, WALK, TAIL, False, 1)
-        total = tl.sum(again, 0)
+        if wrong:
+            start = filled(tl.full((), float("-inf"), total.dtype), SHAPE)
+            acc = filled(minus_zero(total.dtype), SHAPE)
+            total, start = group_sum(
+                x, x, begin, end, acc, start, rows, x_walk, x_walk, right, SHAPE, WALK, TAIL, False, 1, 1
+            )
         if LOG:
-            most = tl.broadcast_to(largest, (1,))
-            rest = tl.sum(group_rest(x, begin, end, rows, x_walk, other, most, SHAPE, WALK, TAIL), 0)
-    sums += program * HANDED_ON
+            mine = tl.load(tops + program * PARTS + each) == largest
+            if any_row(mine) > 0:
+                if wrong:
+                    rest = group_rest(x, begin, end, rows, x_walk, right, largest, SHAPE, WALK, TAIL)
+                else:
+                    lanes = tl.max(tl.where(mine, each, 0), 0)
+                    BLOCK: tl.constexpr = (SHAPE[0], 1, WIDTH, 0)
+                    rest = halved(
+                        without_winner(
+                            whole,
+                            x,
+                            n,
+                            group,
+                            lanes,
+                            rows,
+                            x_walk,
+                            right,
+                            largest,
+                            BLOCK,
+                            WALK,
+                            LANES,
+                            GROUP_SIZE,
+                            TAIL,
+                        )
+                    )
+            else:
+                rest = total
+    sums += program * HANDED_ON + tl.arange(0, 1)
     tl.store(sums, total)
     tl.store(sums + 1, seen)
     if LOG:
         tl.store(sums + 2, rest)
-
-
-@kernel
-def _lanes_of_groups(sums, groups, k, mask, SHAPE: tl.constexpr, LANES: tl.constexpr):
-    """Group sums of each row, in the lanes of their canonical sum; the tile lies (row, lane)."""
-    g = tl.arange(0, LANES)
-    zero = minus_zero(sums.dtype.element_ty)
-    acc = tl.broadcast_to(zero, (SHAPE[1], LANES))
-    for at in range(0, groups, LANES):
-        valid = mask[:, None] & (at + g < groups)[None, :]
-        part = tl.load(sums + (k[:, None] * groups + (at + g)[None, :]) * HANDED_ON, mask=valid, other=0.0)
-        acc += tl.where(valid, part, zero)
-    return tree_sum(acc, 1)
-
-
-@kernel
-def softmax_split_write_kernel(
-    x, sums, out, n, inner, blocks, chunks, groups, x_inner, out_inner, outer, x_outer, out_outer,
-    reduced, x_reduced, out_reduced,
-    SHAPE: tl.constexpr, WALK: tl.constexpr, COUNT: tl.constexpr, LANES: tl.constexpr, TAIL: tl.constexpr,
-    STREAM: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
-):  # fmt: skip
-    """Write COUNT tiles of a block of rows; LANES: lanes of the sum over group sums."""
-    X_FLAGS: tl.constexpr = WALK[0]
-    OUT_FLAGS: tl.constexpr = WALK[1]
-    DTYPE: tl.constexpr = x.dtype.element_ty
-    n = n * WALK[2]
-    program = tl.program_id(0).to(tl.int64)
-    begin = program % chunks * (COUNT * SHAPE[2])
-    block = program // chunks
-    x, out, rows, x_walk, out_walk = blocks_of(
-        block, x, out, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
-        SHAPE, WALK,
-    )  # fmt: skip
-    values = ()
-    for j in tl.static_range(COUNT):
-        values += (load_part(x, begin + j * SHAPE[2], n, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
-    k, mask = _numbers(block, inner, blocks, SHAPE, WALK)
-    largest = tl.load(sums + k * groups * HANDED_ON + 1, mask=mask, other=0.0)
-    lowest = largest == float("-inf")
-    if SAFE:
-        largest = tl.where(lowest, 0.0, largest)
-    terms = row_terms(largest, DTYPE)
-    total = with_bad(_lanes_of_groups(sums, groups, k, mask, SHAPE, LANES), largest)
-    if LOG:
-        peak = row_exp(largest, terms[0], terms[1], terms[2], DTYPE, WALK[5])
-        rest = _lanes_of_groups(sums + 2, groups, k, mask, SHAPE, LANES)
-        winner = log_sum_of_winner(rest, peak, largest, DTYPE)
-        factors = either(clear_winner(total, peak), winner, log_sum(total, peak, largest, terms, DTYPE))
-        factors = emptied(factors, total, lowest, SAFE)
-    else:
-        factors = divisors(total, lowest, SAFE)
-    for j in tl.static_range(COUNT):
-        if LOG:
-            y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
-        else:
-            y = result(0.0, tile_exp(values[j], terms, SHAPE, WALK), factors, DTYPE, SHAPE, False)
-        store_part(out, y, begin + j * SHAPE[2], n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL, STREAM)
-
-
-@kernel
-def softmax_split_finish_kernel(
-    x, tops, nodes, rests, out, n, inner, chunks, groups, x_inner, out_inner, outer, x_outer, out_outer,
-    reduced, x_reduced, out_reduced,
-    SHAPE: tl.constexpr, WALK: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
-    GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr, STREAM: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
-):  # fmt: skip
-    """The second and third launch in one, for rows of at most GROUPS groups (4): write COUNT tiles of one row."""
-    X_FLAGS: tl.constexpr = WALK[0]
-    OUT_FLAGS: tl.constexpr = WALK[1]
-    DTYPE: tl.constexpr = x.dtype.element_ty
-    NODES: tl.constexpr = SHAPE[2] // 4
-    n = n * WALK[2]
-    program = tl.program_id(0).to(tl.int64)
-    begin = program % chunks * (COUNT * SHAPE[2])
-    row = program // chunks
-    x, out, rows, x_walk, out_walk = blocks_of(
-        row, x, out, inner, inner, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
-        SHAPE, WALK,
-    )  # fmt: skip
-    values = ()
-    for j in tl.static_range(COUNT):
-        values += (load_part(x, begin + j * SHAPE[2], n, rows, x_walk, SHAPE, X_FLAGS, TAIL),)
-    tops += row * groups * PARTS
-    i = tl.arange(0, GROUPS * PARTS)
-    each = tl.load(tops + i, mask=i < groups * PARTS, other=float("-inf"))
-    largest = tl.broadcast_to(largest_of(each, 0, WALK[5]), (1,))
-    lowest = largest == float("-inf")
-    if SAFE:
-        largest = tl.where(lowest, 0.0, largest)
-    right = row_terms(largest, DTYPE)
-    terms = row_terms(guessed(each), DTYPE)
-    wrong = ((terms[0] != right[0]) | (terms[2] != right[2])) & (i < groups * PARTS)
-    g = tl.arange(0, GROUPS)[:, None]
-    along = tl.arange(0, NODES)[None, :]
-    zero = minus_zero(tops.dtype.element_ty)
-    place = row * groups * NODES + g * NODES + along
-    whole = tl.where(g < groups, tl.load(nodes + place, mask=g < groups, other=0.0), zero)
-    total = tree_sum(tl.reshape(_halved(whole), (1, GROUPS)), 1)
-    if LOG:
-        top = tl.load(tops + g * PARTS + along // (NODES // PARTS), mask=g < groups, other=0.0)
-        below = tl.where(g < groups, tl.load(rests + place, mask=g < groups, other=0.0), zero)
-        rest = tree_sum(tl.reshape(_halved(tl.where(top == largest[:, None], below, whole)), (1, GROUPS)), 1)
-    if tl.max(wrong.to(tl.int32), 0) > 0:
-        total, _same = row_sum(
-            x, out, n, (), rows, x_walk, out_walk, right, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, False, 1, 0
-        )
-        if LOG:
-            rest = row_rest(x, n, rows, x_walk, right, largest, SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL)
-    total = with_bad(total, largest)
-    if LOG:
-        peak = row_exp(largest, right[0], right[1], right[2], DTYPE, WALK[5])
-        winner = log_sum_of_winner(rest, peak, largest, DTYPE)
-        factors = either(clear_winner(total, peak), winner, log_sum(total, peak, largest, right, DTYPE))
-        factors = emptied(factors, total, lowest, SAFE)
-    else:
-        factors = divisors(total, lowest, SAFE)
-    for j in tl.static_range(COUNT):
-        if LOG:
-            y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
-        else:
-            y = result(0.0, tile_exp(values[j], right, SHAPE, WALK), factors, DTYPE, SHAPE, False)
-        store_part(out, y, begin + j * SHAPE[2], n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL, STREAM)

@@ -39,12 +39,8 @@ from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_plans import Case, Runs, launches
 from nbxtensor.ops._softmax_settings import Setting, candidates
-from nbxtensor.ops._softmax_split import (
-    softmax_split_finish_kernel,
-    softmax_split_groups_kernel,
-    softmax_split_lanes_kernel,
-    softmax_split_write_kernel,
-)
+from nbxtensor.ops._softmax_split import softmax_split_groups_kernel, softmax_split_lanes_kernel
+from nbxtensor.ops._softmax_split_write import softmax_split_finish_kernel, softmax_split_write_kernel
 from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
