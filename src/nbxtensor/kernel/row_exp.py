@@ -153,11 +153,7 @@ def guessed(largest):
 @kernel
 def any_row(flags):
     """Whether a flag of any row is set, as an integer above 0."""
-    flags = flags.to(tl.int32)
-    if flags.shape[0] == 2:
-        # The CPU compiler takes a reduction of two elements for an expression and forgets what a scalar one reads.
-        flags = tl.reshape(tl.broadcast_to(flags[:, None], (2, 2)), (4,))
-    return tl.max(flags, 0)
+    return tl.max(flags.to(tl.int32), 0)
 
 
 @kernel

@@ -232,19 +232,34 @@ def softmax_forward_looped_kernel(
     else:
         seen = wide(load_part(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL and GROUPS == 1))
     guess = guessed(largest_of(seen, SHAPE[0], WALK[5]))
-    largest = guess + 1.0
-    total = guess + 2.0
-    turns = 2
-    while turns > 0:
+    if WALK[6]:  # takes fewer registers here than one loop, more elsewhere
         terms = row_terms(guess, DTYPE)
-        total, largest = row_sum(
+        total, seen_most = row_sum(
             x, out, n, values, rows, x_walk, out_walk, terms,
             SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL, HELD, STAGES,
         )  # fmt: skip
-        guess = guessed(largest) if SAFE else largest
-        turns = tl.where(differ(terms, row_terms(guess, DTYPE)) > 0, turns - 1, 0)
-    lowest = largest == float("-inf")
-    largest = guess
+        largest = guessed(seen_most) if SAFE else seen_most
+        right = row_terms(largest, DTYPE)
+        if differ(terms, right) > 0:
+            total, _same = row_sum(
+                x, out, n, values, rows, x_walk, out_walk, right,
+                SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, 1, HELD, 1,
+            )  # fmt: skip
+        lowest = seen_most == float("-inf")
+    else:
+        most = guess + 1.0
+        total = guess + 2.0
+        turns = 2
+        while turns > 0:
+            terms = row_terms(guess, DTYPE)
+            total, most = row_sum(
+                x, out, n, values, rows, x_walk, out_walk, terms,
+                SHAPE, WALK, GROUPS, GROUP_SIZE, TAIL, STASH, UNROLL, HELD, STAGES,
+            )  # fmt: skip
+            guess = guessed(most) if SAFE else most
+            turns = tl.where(differ(terms, row_terms(guess, DTYPE)) > 0, turns - 1, 0)
+        lowest = most == float("-inf")
+        largest = guess
     right = row_terms(largest, DTYPE)
     total = with_bad(total, largest)
     if LOG:

@@ -134,16 +134,22 @@ def _group_lanes(groups: int) -> int:
 
 
 class Shifted:
-    """The launch of a kernel whose programs need memory for a tile of lanes each."""
+    """The launch of a kernel whose programs need memory for a tile of lanes each.
+
+    Attributes
+    ----------
+    plan
+        The plan of the kernel.
+    """
 
     def __init__(self, plan: Plan, device: Device) -> None:
-        self._plan = plan
+        self.plan = plan
         self._allocate = device.allocate
         self._bytes = plan.grid[0] * LANES * 4
 
     def run(self, x: int, out: int) -> None:
         """Launch it."""
-        self._plan.run(x, out, self._allocate(self._bytes).ptr)
+        self.plan.run(x, out, self._allocate(self._bytes).ptr)
 
 
 def _whole_rows(case: Case, setting: Setting) -> Runs:
@@ -181,12 +187,12 @@ def _whole_rows(case: Case, setting: Setting) -> Runs:
 
 
 class Split:
-    """The three launches of the split kernels, for some neighbouring rows at a time.
+    """The launches of the split kernels, for some neighbouring rows at a time.
 
     Attributes
     ----------
     plans
-        Of each part of the rows: the three plans.
+        Of each part of the rows: the plans for lanes, groups (None: there are two launches) and the result.
     """
 
     def __init__(self, case: Case, setting: Setting) -> None:

@@ -98,35 +98,46 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
     """Rows of up to a tile, about 1,024 elements a program: few threads for a row, which all do the row's own part."""
     tile = max(4, power_of_two(n))
     kept = min(widest, max(1, 1024 // tile))
-    if n > 512 or kept * tile < 512:
+    if n > 512 or kept * tile < 1024:
         warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
-        return [Setting(kept, warps), Setting(kept, max(1, warps // 2)), Setting(min(widest, 2 * kept), 4)]
-    fold = 1 if n < 16 else 4 if log_form and itemsize == 4 and n > 64 else 2
-    halves = Setting(max(1, kept // 2), 1, fold=fold)
-    return [Setting(kept, 2, fold=fold), halves, Setting(kept, 4)]
+        found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
+        return found[::-1] if log_form and itemsize == 2 and kept == 1 else found
+    fold = min(4 if log_form and (itemsize == 2 or n > 64) else 2, max(1, tile * itemsize // 16))
+    warps = 1 if log_form and itemsize == 2 else 2
+    return [Setting(kept, warps, fold=fold), Setting(kept, 4)]
 
 
-def _long(n: int, itemsize: int, log_form: bool) -> list[Setting]:
-    """Longer rows, one a program: held as long as they fit, then looped with a part held."""
-    warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 1024))
-    held = [Setting(1, warps), Setting(1, min(16, 2 * warps)), Setting(1, max(2, warps // 2))]
+def _looped(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+    """Rows that one program goes through tile by tile; how many programs a processor has decides as much as the loads."""
+    n = rows.length
     if itemsize == 8:
-        held = [replace(s, num_warps=min(16, 2 * s.num_warps)) for s in held]
-        looped = [Setting(1, 16, "looped", unroll=2), Setting(1, 8, "looped", unroll=2)]
-    elif itemsize == 4:
-        looped = [Setting(1, 16, "looped", unroll=8, held=8, stages=3), Setting(1, 16, "looped", unroll=4, held=8)]
-    elif n > GROUP:
-        looped = [Setting(1, 8, "looped", unroll=4, stages=4), Setting(1, 16, "looped", unroll=4, held=8)]
-    else:
-        looped = [Setting(1, 8, "looped", unroll=8), Setting(1, 16, "looped", unroll=4, held=8, stages=3)]
-    held_ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
-    return held + looped if n <= held_ends else looped
+        return [Setting(1, 16, "looped", unroll=2)]
+    if n <= GROUP and n * itemsize % 16:
+        return [Setting(1, 16, "looped", unroll=4, held=1 if itemsize == 2 else 12 if log_form else 8)]
+    staged = Setting(1, 8, "looped", unroll=4, stages=4)
+    if itemsize == 4:
+        staged = Setting(1, 16, "looped", unroll=8, held=8, stages=3)
+        if log_form and n <= GROUP:
+            staged = replace(staged, unroll=4, held=12)
+        return [staged, Setting(1, 16, "looped", unroll=4, held=8)]
+    return [Setting(1, 8, "looped", unroll=8)] if n <= GROUP and not (log_form and n > 16 * LANES) else [staged]
 
 
-def _split(rows: Rows) -> list[Setting]:
-    two = Setting(1, 1, "split", unroll=1, width=64, launches=2)
-    three = Setting(1, 1, "split", unroll=2, width=64, steps=4, stages=4)
-    return [two, three] if rows.count <= FEW_ROWS else [three, two]
+def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+    """Longer rows, one a program: held as long as they fit."""
+    n = rows.length
+    warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 512 if itemsize == 8 else 1024))
+    held = [Setting(1, warps), Setting(1, min(16, 2 * warps) if itemsize == 2 else max(2, warps // 2))]
+    looped = _looped(rows, itemsize, log_form)
+    return held + looped if n <= {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize] else looped
+
+
+def _split(rows: Rows, itemsize: int) -> list[Setting]:
+    staged = Setting(1, 1, "split", unroll=1, width=64, steps=4, stages=4)
+    two, three = replace(staged, launches=2), replace(staged, unroll=2, writers=8)
+    if itemsize == 2:
+        three = Setting(1, 1, "split", unroll=2, width=64)
+    return [two, three] if rows.count <= FEW_ROWS else [three]
 
 
 def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
@@ -137,9 +148,9 @@ def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
         across = Setting(kept, 16, "looped" if tiles > 1 else "held")
         return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
     if n <= LANES:
-        return [*_short(n, widest, itemsize, log_form), Setting(1, 4, "looped")]
-    split = _split(rows) if rows.count <= MANY_ROWS and n > 16 * LANES else []
-    return [*split, *_long(n, itemsize, log_form), Setting(1, 16, "looped")]
+        return _short(n, widest, itemsize, log_form)
+    split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    return split + _long(rows, itemsize, log_form)
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
@@ -151,12 +162,13 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
         If the profile allows none.
     """
     tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize, log_form)
-    found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
-    if not found:
-        raise CompileError(
-            "nbx.nn.softmax",
-            "no setting suits the device",
-            got=f"{profile.arch}, rows of {rows.length}",
-            allowed=f"tiles of at most {profile.reduce_tile_max} elements",
-        )
-    return found
+    # What needs least is for devices that leave nothing else.
+    for settings in (tried, [Setting(1, 16, "looped"), Setting(1, 4, "looped")]):
+        if found := tuple(dict.fromkeys(s for s in settings if _fits(s, rows, profile, itemsize))):
+            return found
+    raise CompileError(
+        "nbx.nn.softmax",
+        "no setting suits the device",
+        got=f"{profile.arch}, rows of {rows.length}",
+        allowed=f"tiles of at most {profile.reduce_tile_max} elements",
+    )
