@@ -178,7 +178,7 @@ def every_candidate(arch: str) -> list[tuple[str, tuple[int, int], str, str, Set
     return [
         (name, shape, dtype, arch, setting)
         for name in FUNCTIONS
-        for dtype in ("float32", "bfloat16")
+        for dtype in KINDS
         for shape in SHAPES
         for setting in candidates(rows(shape), profile, dtypes.dtype(dtype).itemsize, name == "log_softmax")
     ]

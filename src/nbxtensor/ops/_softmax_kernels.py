@@ -245,7 +245,7 @@ def result(v, e, factors, DTYPE: tl.constexpr, SHAPE: tl.constexpr, LOG: tl.cons
 def softmax_forward_kernel(
     x, out, n, inner, blocks, x_inner, out_inner, outer, x_outer, out_outer, reduced, x_reduced, out_reduced,
     SHAPE: tl.constexpr, WALK: tl.constexpr, TILES: tl.constexpr, TAIL: tl.constexpr,
-    STREAM: tl.constexpr, LOG: tl.constexpr, SAFE: tl.constexpr,
+    LOG: tl.constexpr, SAFE: tl.constexpr,
 ):  # fmt: skip
     """A block of whole rows in registers, as TILES tiles along the row; TAIL: the last one is not full."""
     X_FLAGS: tl.constexpr = WALK[0]
@@ -310,4 +310,4 @@ def softmax_forward_kernel(
             y = result(values[j], 0.0, factors, DTYPE, SHAPE, True)
         else:
             y = result(0.0, powers[j], factors, DTYPE, SHAPE, False)
-        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1, STREAM)
+        store_part(out, y, j * TILE, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL and j == TILES - 1, False)

@@ -171,7 +171,6 @@ def _whole_rows(case: Case, setting: Setting) -> Runs:
     else:
         constants["TAIL"] = APART if rows.length % tile else 0
         constants["TILES"] = -(-rows.length // tile)
-        constants["STREAM"] = setting.stages > 1
     kernel = softmax_forward_looped_kernel if setting.form == "looped" else softmax_forward_kernel
     programs = rows.programs * -(-rows.inner // setting.kept)
     shape = rows.shape(setting.kept, tile)

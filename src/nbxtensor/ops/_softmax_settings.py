@@ -108,7 +108,7 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
 
 
 def _looped(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
-    """Rows that one program goes through tile by tile; how many programs a processor has decides as much as the loads."""
+    """Rows that one program goes through tile by tile: bytes under way matter, and programs on a processor at once."""
     n = rows.length
     if itemsize == 8:
         return [Setting(1, 16, "looped", unroll=2)]
@@ -128,13 +128,13 @@ def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     n = rows.length
     warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 512 if itemsize == 8 else 1024))
     held = [Setting(1, warps), Setting(1, min(16, 2 * warps) if itemsize == 2 else max(2, warps // 2))]
-    looped = _looped(rows, itemsize, log_form)
-    return held + looped if n <= {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize] else looped
+    ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
+    return held if n <= ends else _looped(rows, itemsize, log_form)
 
 
-def _split(rows: Rows, itemsize: int) -> list[Setting]:
+def _split(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     staged = Setting(1, 1, "split", unroll=1, width=64, steps=4, stages=4)
-    two, three = replace(staged, launches=2), replace(staged, unroll=2, writers=8)
+    two, three = replace(staged, writers=8 if log_form or itemsize == 8 else 4, launches=2), replace(staged, unroll=2, writers=8)
     if itemsize == 2:
         three = Setting(1, 1, "split", unroll=2, width=64)
     return [two, three] if rows.count <= FEW_ROWS else [three]
@@ -149,7 +149,7 @@ def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
         return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
-    split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    split = _split(rows, itemsize, log_form) if rows.count <= MANY_ROWS and n > 16 * LANES else []
     return split + _long(rows, itemsize, log_form)
 
 
