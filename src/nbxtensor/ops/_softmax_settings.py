@@ -100,6 +100,7 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
     kept = min(widest, max(1, 1024 // tile))
     if n > 512 or kept * tile < 1024:
         warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
+        warps = 2 * warps if itemsize == 8 and n > 512 else warps
         found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
         return found[::-1] if log_form and itemsize == 2 and kept == 1 else found
     fold = min(4 if log_form and (itemsize == 2 or n > 64) else 2, max(1, tile * itemsize // 16))
@@ -134,10 +135,10 @@ def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
 
 def _split(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     staged = Setting(1, 1, "split", unroll=1, width=64, steps=4, stages=4)
-    two, three = replace(staged, writers=8 if log_form or itemsize == 8 else 4, launches=2), replace(staged, unroll=2, writers=8)
+    two, three = replace(staged, writers=8 if log_form else 4, launches=2), replace(staged, unroll=2, writers=8)
     if itemsize == 2:
         three = Setting(1, 1, "split", unroll=2, width=64)
-    return [two, three] if rows.count <= FEW_ROWS else [three]
+    return [two, three] if rows.count <= FEW_ROWS and itemsize < 8 else [three]
 
 
 def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
