@@ -178,7 +178,9 @@ def test_a_gpu_never_gets_the_kernels_of_one_thread() -> None:
     ("shape", "dtype", "kernels"),
     [
         ((1000, 1024), "float32", ["tile_sort_kernel"]),
-        ((10, 8192), "float32", ["tile_sort_kernel"]),
+        ((10, 4096), "float32", ["tile_sort_kernel"]),
+        ((10, 8192), "bfloat16", ["tile_sort_kernel"]),
+        ((10, 8192), "float32", ["radix_sort"] * 12),
         ((10, 8192), "float64", ["radix_sort"] * 24),
         ((2, 9000), "float32", ["radix_sort"] * 12),
         ((1, 1 << 20), "bfloat16", ["radix_sort"] * 8),

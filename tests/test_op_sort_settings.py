@@ -157,6 +157,9 @@ def test_which_candidates_come_first() -> None:
     assert selection_candidates(gpu, layout("float32", (65_536, 1024), 8))[0].size == 0
     assert scan_candidates(rows((1, 1 << 24)), gpu)[0].split
     assert not scan_candidates(rows((16_384, 4096)), gpu)[0].split
+    assert not scan_candidates(rows((8192, 8192)), gpu)[0].split
+    assert scan_candidates(rows((1000, 100_003)), gpu)[0].split
+    assert radix_candidates(gpu, layout("float32", (1, 1 << 20)))[0].log == 9
     assert all(s.split for s in scan_candidates(rows((4096, 10_000)), gpu, 8))
     assert scan_candidates(rows((4096, 4096)), cpu)[0].serial
     assert row_candidates(layout("float32", (1, 10_000)), 10_000)[0] == (11, 3)

@@ -26,7 +26,7 @@ from nbxtensor.kernel.scan_kernels import AFTER, TOTALS, WHOLE, cumulative_seria
 from nbxtensor.kernel.scan_settings import SEGMENT, TILE, Setting, candidates
 from nbxtensor.tensor.tensor import Tensor, new
 
-MOST_FOLDED = 256
+MOST_TOTALS = 256
 """Totals that a program adds up itself."""
 
 
@@ -52,14 +52,13 @@ def _plan(of: _Scan, setting: Setting, part: int) -> Plan:
     if part == WHOLE:
         segments = 1
     elif part == TOTALS:
-        segments = -(-n // (tile * setting.tiles))
+        segments = n // tile
     else:
-        segments = width * (setting.segment // tile)
+        segments = width
     arguments: dict[str, Argument] = {
         "x": Pointer(of.x),
         "out": Pointer(of.out),
         "starts": Pointer(reduction.accumulator),
-        **({} if setting.serial else {"within": Pointer(reduction.accumulator)}),
         "n": n,
         "inner": rows.inner,
         "blocks": blocks,
@@ -87,12 +86,12 @@ def _plan(of: _Scan, setting: Setting, part: int) -> Plan:
         arguments |= {"x_step": rows.reduced_strides[0][0], "out_step": rows.reduced_strides[1][0]}
         constants["DENSE"] = rows.inner_strides == (1, 1)
     else:
-        fold = 0 if part != AFTER or not _folds(of, setting) else 16 if width <= 16 else MOST_FOLDED
+        fold = 0 if part != AFTER or not _folds(of, setting) else 16 if width <= 16 else MOST_TOTALS
         arguments |= walk
         arguments |= {"reduced": rows.reduced}
         arguments |= {"x_reduced": rows.reduced_strides[0], "out_reduced": rows.reduced_strides[1]}
         constants |= {"LEVEL": {16: 1, 256: 2, TILE: 3}[tile], "X_FLAGS": rows.flags(0), "OUT_FLAGS": rows.flags(1)}
-        constants |= {"LOOP": n > tile, "TAIL": n % tile != 0, "TILES": setting.tiles, "FOLD": fold}
+        constants |= {"LOOP": n > tile, "TAIL": n % tile != 0, "FOLD": fold}
     return Plan(
         of.name,
         cumulative_serial_kernel if setting.serial else cumulative_tile_kernel,
@@ -107,41 +106,34 @@ def _plan(of: _Scan, setting: Setting, part: int) -> Plan:
 
 def _folds(of: _Scan, setting: Setting) -> bool:
     """Whether the totals before a segment are added up where they are needed."""
-    return setting.fold and not setting.serial and of.rows.length <= MOST_FOLDED * setting.segment
+    return setting.fold and not setting.serial and of.rows.length <= MOST_TOTALS * setting.segment
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What precedes the segments of split rows: their totals, and a scan of those unless the segments do it themselves.
-
-    `sizes`: how many totals there are, and (0 or) how many tiles.
-    """
+    """What precedes the segments of split rows: `size` totals, and a scan of those unless the segments do it."""
 
     totals: Plan
     scan: "Launches | None"
-    sizes: tuple[int, int]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """The launches of a scan: one, or the totals of segments, (their exclusive scan), and the tiles after them."""
+    """The launches of a scan: one, or the totals of segments, (their exclusive scan), and the segments after them."""
 
     plan: Plan
     before: _Before | None = None
 
     def run(self, x: Tensor, out: Tensor, accumulator: DType) -> None:
-        serial = self.plan.fn is cumulative_serial_kernel
-        if self.before is None:
-            self.plan.run(*((x.ptr, out.ptr, out.ptr) if serial else (x.ptr, out.ptr, out.ptr, out.ptr)))
-            return
-        segments, tiles = self.before.sizes
-        starts = new((segments,), accumulator, x.device)
-        within = new((tiles,), accumulator, x.device) if tiles else starts
-        self.before.totals.run(*((x.ptr, out.ptr, starts.ptr) if serial else (x.ptr, out.ptr, starts.ptr, within.ptr)))
-        if self.before.scan is not None:
-            totals, starts = starts, new((segments,), accumulator, x.device)
-            self.before.scan.run(totals, starts, accumulator)
-        self.plan.run(*((x.ptr, out.ptr, starts.ptr) if serial else (x.ptr, out.ptr, starts.ptr, within.ptr)))
+        starts = out
+        if self.before is not None:
+            starts = new((self.before.size,), accumulator, x.device)
+            self.before.totals.run(x.ptr, out.ptr, starts.ptr)
+            if self.before.scan is not None:
+                totals, starts = starts, new((self.before.size,), accumulator, x.device)
+                self.before.scan.run(totals, starts, accumulator)
+        self.plan.run(x.ptr, out.ptr, starts.ptr)
 
 
 def launches(
@@ -169,8 +161,7 @@ def launches(
         totals = rows_of((rows.count, segments), (1,), ((segments, 1), (segments, 1)))
         inner = replace(reduction, prepare=as_is, finish=keep)
         between = launches(name, inner, accumulator, accumulator, device, totals, exclusive=True)
-    sizes = (rows.count * segments, rows.count * segments * 16 if setting.tiles == 16 else 0)
-    return Launches(_plan(of, setting, AFTER), _Before(_plan(of, setting, TOTALS), between, sizes))
+    return Launches(_plan(of, setting, AFTER), _Before(_plan(of, setting, TOTALS), between, rows.count * segments))
 
 
 _plans: dict[Any, Launches] = {}

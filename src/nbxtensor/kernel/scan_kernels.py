@@ -3,87 +3,38 @@
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.math import cast
 from nbxtensor.kernel.rows import kept_block, load_tile, offset_of, store_tile
-from nbxtensor.kernel.scan_tile import block_before, carry, chains_across, scan_tile, tile_total
+from nbxtensor.kernel.scan_tile import block_before, carry, scan_tile, tile_total
 
 WHOLE, TOTALS, AFTER = 0, 1, 2
 
 
 @kernel
-def _tiles(
-    x, at, n, reduced, strides, COUNT: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr, TAIL: tl.constexpr
-):  # fmt: skip
-    """COUNT tiles that follow each other in a row, (COUNT, TILE); 0 where they leave the row (only if TAIL)."""
-    i = tl.arange(0, COUNT)[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    if UNIT:
-        pointers = (x + at) + i
-    else:
-        pointers = x + offset_of(at + i.to(tl.int64), reduced, strides)
-    if TAIL:
-        value = tl.load(pointers, mask=at + i < n, other=0)
-    else:
-        value = tl.load(pointers)
-    return value
-
-
-@kernel
-def _totals(
-    x, at, n, reduced, strides, PREPARE: tl.constexpr, COMBINE: tl.constexpr, LEVEL: tl.constexpr,
-    COUNT: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr, TAIL: tl.constexpr,
-):  # fmt: skip
-    """The totals (COUNT,) of tiles that follow each other; what lies beyond the row (only if TAIL) counts as 0."""
-    return tile_total(PREPARE(_tiles(x, at, n, reduced, strides, COUNT, TILE, UNIT, TAIL)), LEVEL, COMBINE)
-
-
-@kernel
-def _sixteen_totals(
-    x, at, n, reduced, strides, empty, PREPARE: tl.constexpr, COMBINE: tl.constexpr, LEVEL: tl.constexpr,
-    TILE: tl.constexpr, UNIT: tl.constexpr, TAIL: tl.constexpr,
-):  # fmt: skip
-    """The totals (16,) of a block of tiles, two at a time."""
-    number = tl.arange(0, 16)
-    totals = tl.broadcast_to(empty, (16,))
-    for q in range(8):
-        two = _totals(x, at, n, reduced, strides, PREPARE, COMBINE, LEVEL, 2, TILE, UNIT, TAIL)
-        spread = tl.reshape(tl.broadcast_to(two[None, :], (8, 2)), (16,))
-        totals = tl.where(number // 2 == q, spread, totals)
-        at += 2 * TILE
-    return totals
-
-
-@kernel
 def _start(
-    starts, within, line, segment, tile, width,
-    IDENTITY: tl.constexpr, COMBINE: tl.constexpr, TILES: tl.constexpr, FOLD: tl.constexpr,
+    starts, line, segment, width, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, FOLD: tl.constexpr
 ):  # fmt: skip
     """What precedes a tile."""
     if FOLD:
         start = block_before(starts + line * width, segment, IDENTITY(), FOLD, COMBINE)
     else:
         start = tl.load(starts + line * width + segment)
-    if TILES == 16:
-        start = COMBINE(start, tl.load(within + line * (width * 16) + tile))
     return start
 
 
 @kernel
 def cumulative_tile_kernel(
-    x, out, starts, within, n, inner, blocks, segments, width, x_inner, out_inner, outer, x_outer, out_outer, reduced,
+    x, out, starts, n, inner, blocks, segments, width, x_inner, out_inner, outer, x_outer, out_outer, reduced,
     x_reduced, out_reduced,
     PREPARE: tl.constexpr, IDENTITY: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, SHAPE: tl.constexpr,
     LEVEL: tl.constexpr, X_FLAGS: tl.constexpr, OUT_FLAGS: tl.constexpr, PART: tl.constexpr, LOOP: tl.constexpr,
-    TAIL: tl.constexpr, EXCLUSIVE: tl.constexpr, TILES: tl.constexpr, FOLD: tl.constexpr,
+    TAIL: tl.constexpr, EXCLUSIVE: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows of a block (PART WHOLE); or of one row: totals of TILES tiles (TOTALS), a tile after what precedes it
-    (AFTER).
+    """Whole rows of a block (PART WHOLE), or one tile of one row: its total (TOTALS), its scan after others (AFTER).
 
-    LOOP: rows are longer than a tile; TAIL: the last tile leaves the row. TOTALS writes the total of each of a row's
-    `width` segments to `starts`: segments are tiles, or (TILES = 16) blocks of tiles, and then the chain of the tiles
-    before each in its block goes to `within`. AFTER finds in `starts` what precedes each segment; with FOLD (16 or 256,
-    at least `width`), the totals.
+    LOOP: rows are longer than a tile; TAIL: the last tile leaves the row. TOTALS writes to `starts`, which is `width`
+    long for each row; AFTER finds there what precedes each tile or (FOLD, which is 16 or 256, at least `width`) totals.
     """
     KEPT: tl.constexpr = SHAPE[1]
     TILE: tl.constexpr = SHAPE[2]
-    UNIT: tl.constexpr = X_FLAGS[0]
     program = tl.program_id(0).to(tl.int64)
     if PART == AFTER:  # from the end: what the totals read last is still in the cache
         program = tl.num_programs(0) - 1 - program
@@ -96,52 +47,24 @@ def cumulative_tile_kernel(
     rows = (k, inner, reduced)
     x_walk = (x_inner, x_reduced)
     out_walk = (out_inner, out_reduced)
-    start = tl.broadcast_to(IDENTITY(), (KEPT,))
+    line = row * inner + k
+    at = segment * TILE
     if PART == TOTALS:
-        line = row * inner + program % blocks
-        source = x + program % blocks * x_inner
-        at = segment * (TILES * TILE)
-        whole = at + TILES * TILE <= n
-        if TILES == 16:
-            empty = IDENTITY()
-            if whole:
-                totals = _sixteen_totals(
-                    source, at, n, reduced, x_reduced, empty, PREPARE, COMBINE, LEVEL, TILE, UNIT, False
-                )  # fmt: skip
-            else:
-                totals = _sixteen_totals(
-                    source, at, n, reduced, x_reduced, empty, PREPARE, COMBINE, LEVEL, TILE, UNIT, True
-                )  # fmt: skip
-            number = tl.arange(0, 16)
-            before, total = chains_across(totals, COMBINE)
-            before = tl.where(number == 0, empty, tl.reshape(before, (16,)))
-            tl.store(within + (line * width + segment) * 16 + number, before)
-            tl.store(starts + line * width + segment + tl.arange(0, 1), total)
-        else:
-            if whole:
-                total = _totals(source, at, n, reduced, x_reduced, PREPARE, COMBINE, LEVEL, TILES, TILE, UNIT, False)
-            else:
-                total = _totals(source, at, n, reduced, x_reduced, PREPARE, COMBINE, LEVEL, TILES, TILE, UNIT, True)
-            number = segment * TILES + tl.arange(0, TILES)
-            tl.store(starts + line * width + number, total, mask=number < width)
+        value = PREPARE(load_tile(x, at, n, rows, x_walk, SHAPE, X_FLAGS, False))
+        tl.store(starts + line * width + segment, tile_total(value, LEVEL, COMBINE))
     elif PART == AFTER:
-        line = row * inner + k
-        tile = segment
-        if TILES == 16:  # the blocks' last tiles first, for the same reason
-            tile = segment % width * 16 + segment // width
-            segment = segment % width
-        at = tile * TILE
         if at + TILE <= n:
             value = PREPARE(load_tile(x, at, n, rows, x_walk, SHAPE, X_FLAGS, False))
-            start = _start(starts, within, line, segment, tile, width, IDENTITY, COMBINE, TILES, FOLD)
+            start = _start(starts, line, segment, width, IDENTITY, COMBINE, FOLD)
             value, total = scan_tile(value, start, LEVEL, COMBINE, EXCLUSIVE)
             store_tile(out, FINISH(value, n), at, n, rows, out_walk, SHAPE, OUT_FLAGS, False)
-        elif at < n:
+        else:
             value = PREPARE(load_tile(x, at, n, rows, x_walk, SHAPE, X_FLAGS, True))
-            start = _start(starts, within, line, segment, tile, width, IDENTITY, COMBINE, TILES, FOLD)
+            start = _start(starts, line, segment, width, IDENTITY, COMBINE, FOLD)
             value, total = scan_tile(value, start, LEVEL, COMBINE, EXCLUSIVE)
             store_tile(out, FINISH(value, n), at, n, rows, out_walk, SHAPE, OUT_FLAGS, True)
     elif LOOP:
+        start = tl.broadcast_to(IDENTITY(), (KEPT,))
         whole = n // TILE * TILE
         c = (start, start, start, start, start, start, start)
         above = start
@@ -155,6 +78,7 @@ def cumulative_tile_kernel(
             value, total = scan_tile(value, COMBINE(above, c[0]), LEVEL, COMBINE, EXCLUSIVE)
             store_tile(out, FINISH(value, n), whole, n, rows, out_walk, SHAPE, OUT_FLAGS, True)
     else:
+        start = tl.broadcast_to(IDENTITY(), (KEPT,))
         value = PREPARE(load_tile(x, 0, n, rows, x_walk, SHAPE, X_FLAGS, TAIL))
         value, total = scan_tile(value, start, LEVEL, COMBINE, EXCLUSIVE)
         store_tile(out, FINISH(value, n), 0, n, rows, out_walk, SHAPE, OUT_FLAGS, TAIL)

@@ -12,8 +12,8 @@ SEGMENT = 16**4
 """Elements of the largest tile, and of a row that one program takes element after element."""
 FEW_ROWS = 512
 """Fewer leave a GPU idle."""
-MANY_SEGMENTS = 192
-"""So many programs keep a GPU busy, each with a block of tiles whose totals it works out."""
+MOST_FOLDED = 1 << 24
+"""Elements (of all rows) up to which it takes less time to add up totals in each program than to launch once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,6 @@ class Setting:
         Elements of a tile (16, 256 or 4,096); 0: element after element along the row.
     split
         Rows are split over programs: totals of segments, then the segments after them.
-    tiles
-        Tiles whose totals one program works out: 1, 2, 4, or 16, which are a block of the next level.
     fold
         Whether each program of the second launch adds up the totals before it, where that is possible; else a launch
         between the two does.
@@ -41,7 +39,6 @@ class Setting:
     num_warps: int
     tile: int = 0
     split: bool = False
-    tiles: int = 1
     fold: bool = True
 
     @property
@@ -50,8 +47,8 @@ class Setting:
 
     @property
     def segment(self) -> int:
-        """Elements of the parts of a split row whose totals are kept."""
-        return self.tile * (16 if self.tiles == 16 else 1) or SEGMENT
+        """Elements that one program takes of a split row."""
+        return self.tile or SEGMENT
 
 
 def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool:
@@ -66,8 +63,6 @@ def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool
     words = tile * itemsize // 4 // (setting.num_warps * profile.warp_size)
     if rows.length > setting.tile and not setting.split:
         needed = 6 * words + 80  # the chains of the levels beside a tile
-    elif setting.tiles > 1:
-        needed = 8 * words + 32  # four tiles
     else:
         needed = 3 * words + 32
     return needed <= min(profile.registers_per_thread, 2048 // setting.num_warps)
@@ -94,9 +89,10 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
     whole = [half, wide] if itemsize <= 4 else [wide, half]
     if n <= TILE:
         return [*whole, replace(half, kept=max(1, kept // 2))]
-    apart = replace(wide, split=True)
-    blocks = [replace(apart, tiles=16)] if rows.count * n // SEGMENT >= MANY_SEGMENTS and itemsize <= 4 else []
-    return [*blocks, apart, replace(apart, tiles=2), *whole]
+    apart = replace(wide, split=True, fold=rows.count * n <= MOST_FOLDED)
+    split = [apart, replace(apart, fold=not apart.fold)]
+    # Programs that walk along rows do well if they are many and load vectors.
+    return split + whole if n >= 4 * TILE and (rows.count < FEW_ROWS or n % 16) else whole + split
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:

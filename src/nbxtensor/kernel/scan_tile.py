@@ -83,7 +83,7 @@ def _before(base, s, COMBINE: tl.constexpr):
 
 
 @kernel
-def chains_across(t, COMBINE: tl.constexpr):
+def _chains_across(t, COMBINE: tl.constexpr):
     """For t as rows of 16: the chain before each element but the first, (A, 16), and the whole chains (A,).
 
     Every lane works out all sixteen steps: the totals are few, and this keeps one value in each lane.
@@ -104,7 +104,7 @@ def chains_across(t, COMBINE: tl.constexpr):
 
 @kernel
 def _start_across(base, before, COMBINE: tl.constexpr):
-    """What precedes each element of the rows of `chains_across` after `base` (A,), flat."""
+    """What precedes each element of the rows of `_chains_across` after `base` (A,), flat."""
     column = tl.arange(0, 16)[None, :]
     start = base[:, None]
     r = tl.where(column == 0, tl.broadcast_to(start, before.shape), COMBINE(start, before))
@@ -118,11 +118,11 @@ def scan_tile(x, base, LEVEL: tl.constexpr, COMBINE: tl.constexpr, EXCLUSIVE: tl
     total = first[15]
     start = base
     if LEVEL == 2:
-        second, total = chains_across(total, COMBINE)
+        second, total = _chains_across(total, COMBINE)
         start = _start_across(base, second, COMBINE)
     elif LEVEL == 3:
-        second, total = chains_across(total, COMBINE)
-        third, total = chains_across(total, COMBINE)
+        second, total = _chains_across(total, COMBINE)
+        third, total = _chains_across(total, COMBINE)
         start = _start_across(_start_across(base, third, COMBINE), second, COMBINE)
     if EXCLUSIVE:
         r = _whole(_before(start, first, COMBINE))
@@ -136,7 +136,7 @@ def tile_total(x, LEVEL: tl.constexpr, COMBINE: tl.constexpr):
     """The totals of the rows of x (KEPT, 16^LEVEL)."""
     total = _chains(_parts(x), COMBINE)[15]
     for _ in tl.static_range(LEVEL - 1):
-        _before_each, total = chains_across(total, COMBINE)
+        _before_each, total = _chains_across(total, COMBINE)
     return total
 
 
@@ -145,9 +145,9 @@ def block_before(totals, block, empty, SIZE: tl.constexpr, COMBINE: tl.constexpr
     """What precedes a block (1,) among at most SIZE (16 or 256) in a row, whose totals lie at `totals`."""
     i = tl.arange(0, SIZE)
     before = tl.where(i < block, tl.load(totals + i, mask=i < block), empty)
-    _, chain = chains_across(before, COMBINE)
+    _, chain = _chains_across(before, COMBINE)
     if SIZE == 256:
-        _, chain = chains_across(chain, COMBINE)
+        _, chain = _chains_across(chain, COMBINE)
     return chain
 
 

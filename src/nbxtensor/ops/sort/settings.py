@@ -12,8 +12,8 @@ from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.rows import power_of_two
 from nbxtensor.ops.sort.layout import Layout, packing, place_dtype
 
-LONGEST_LOG = 13
-"""Elements (log2) of the longest rows that are sorted in registers; half of that where keys and indices go in pairs."""
+LONGEST_LOG = 12
+"""Elements (log2) of the longest rows that are sorted in registers; twice as many where 32 bits hold key and index."""
 PIECE_LOG = 12
 """Elements (log2) of a piece of the tensor that one program selects from; more are split into groups first."""
 WINNER_LOG = 10
@@ -82,7 +82,7 @@ def cap_log(profile: Profile) -> int:
 
 def longest(profile: Profile, layout: Layout) -> int:
     """Elements of the longest row that is sorted in registers."""
-    return 1 << min(LONGEST_LOG if packing(layout) else LONGEST_LOG - 1, cap_log(profile))
+    return 1 << min(LONGEST_LOG + 1 if packing(layout) == 32 else LONGEST_LOG, cap_log(profile))
 
 
 def _registers(layout: Layout, elements: int) -> int:
@@ -133,7 +133,8 @@ def radix_candidates(profile: Profile, layout: Layout, name: str = "sort") -> tu
     block = min(32, profile.reduce_tile_max // BINS)
     if profile.warp_size == 1:
         return _chosen([Radix(6, 1, 16, min(4, block))] if block else [], name, profile)
-    tried = [Radix(10, 2, 32, block), Radix(10, 4, 32, block), Radix(9, 1, 32, block)]
+    small, large = Radix(9, 1, 32, block), Radix(10, 2, 32, block)
+    tried = [small, large] if layout.length <= 1 << 24 else [large, small]  # far apart, more should go to one place
     return _chosen([one for one in tried if block and 1 << one.log <= profile.reduce_tile_max], name, profile)
 
 
