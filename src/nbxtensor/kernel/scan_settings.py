@@ -86,9 +86,9 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
     kept = min(inner, max(1, TILE // tile))
     wide = Setting(kept, max(1, kept * tile // 512), tile)
     half = replace(wide, num_warps=max(1, wide.num_warps // 2))
-    whole = [half, wide] if itemsize <= 4 else [wide, half]
+    whole = [half, wide] if itemsize <= 4 and tile > 16 else [wide, half]
     if n <= TILE:
-        return [*whole, replace(half, kept=max(1, kept // 2))]
+        return [*(whole if tile > 16 else [wide]), replace(half, kept=max(1, kept // 2))]
     apart = replace(wide, split=True, fold=rows.count * n <= MOST_FOLDED)
     split = [apart, replace(apart, fold=not apart.fold)]
     # Programs that walk along rows do well if they are many and load vectors.
