@@ -123,6 +123,14 @@ def test_all_kernels_agree(reduction: Reduction, n: int, settings: list[Setting]
         assert same_bits(scanned(x, reduction, setting), want), setting
 
 
+def test_many_levels_in_one_program(device: str) -> None:
+    x = np.random.default_rng(5).standard_normal((1, (1 << 20) + 24)).astype(np.float32)
+    tensor = nbx.asarray(x, device=device)
+    want = canonical(x[0], np.add)
+    assert same_bits(scanned(tensor, SUM32, SERIAL)[0], want)
+    assert same_bits(nbx.cumulative_sum(tensor, axis=1).numpy()[0], want)
+
+
 def test_views_give_the_bits_of_their_copies(device: str) -> None:
     x = nbx.asarray(np.random.default_rng(1).standard_normal((40, 36, 50)).astype(np.float32), device=device)
     for view in (x.permute_dims(2, 1, 0), x[::-1, ::2, 3:], x[:, :1, :].broadcast_to(40, 36, 50), x[1:, :, ::-3]):
