@@ -220,3 +220,23 @@ def test_long_rows_are_split_where_programs_are_few() -> None:
     assert candidates(rows((1, 151_936)), gpu)[0].form == "split"
     assert candidates(rows((2048, 151_936)), gpu)[0].form == "looped"
     assert candidates(rows((4096, 4096)), gpu)[0].form == "held"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_start_of_a_row_whose_end_is_2_31_away(name: str, device: str) -> None:
+    """The first program of the last launch, which must not take the distance to the row's end in 32 bits."""
+    here = get(device)
+    x = nbx.asarray(np.linspace(-3, 0, 2048, dtype=np.float32), device=here)
+    sums = np.zeros((2**15 + 1, 3), np.float32)
+    sums[0] = (8.0, 0.0, 7.0)
+    handed = nbx.asarray(sums, device=here)
+    results: list[Array] = []
+    for n in (2053, 2**31 + 5):
+        out = nbx.full((2048,), 77.0, dtype=nbx.float32, device=here)
+        case = Case(name, rows((1, n)), dtypes.float32, here, False, True)
+        _, _, write = Split._three(case, Setting(1, 1, "split", unroll=1, width=64))  # pyright: ignore[reportPrivateUsage]
+        write.grid = (1, 1, 1)
+        write.run(x.ptr, handed.ptr, out.ptr)
+        results.append(bits(out))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (np.diff(results[0].view(np.float32)) > 0).all()

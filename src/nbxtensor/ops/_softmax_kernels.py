@@ -103,9 +103,15 @@ def spread(value, SHAPE: tl.constexpr):
 
 
 @kernel
+def left_of(at, end, SHAPE: tl.constexpr):
+    """Elements from `at` to `end`, a tile at most: in 32 bits however far the end is."""
+    return tl.minimum(end - at, SHAPE[2]).to(tl.int32)
+
+
+@kernel
 def valid_part(at, end, SHAPE: tl.constexpr):
-    """Which elements of the tile that starts at `at` lie before `end`, which is less than 2^31 further."""
-    left = (end - at).to(tl.int32)
+    """Which elements of the tile that starts at `at` lie before `end`."""
+    left = left_of(at, end, SHAPE)
     if SHAPE[0] < 2:
         valid = in_row(0, left, SHAPE)
     else:
@@ -125,7 +131,7 @@ def folded(x, at, end, rows, walk, SHAPE: tl.constexpr, TAIL: tl.constexpr):
 
 @kernel
 def load_part(x, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, TAIL: tl.constexpr):
-    """Elements of the tile that starts at `at`, as they are; TAIL: -inf from `end` on, less than 2^31 further."""
+    """Elements of the tile that starts at `at`, as they are; TAIL: -inf from `end` on."""
     if SHAPE[0] >= 2:
         pointers, mask = folded(x, at, end, rows, walk, SHAPE, TAIL)
         if SHAPE[3] or TAIL:
@@ -133,7 +139,7 @@ def load_part(x, at, end, rows, walk, SHAPE: tl.constexpr, FLAGS: tl.constexpr, 
         else:
             v = tl.load(pointers)
     elif FLAGS[0]:
-        v = load_tile(x + at, 0, (end - at).to(tl.int32) if TAIL else 0, rows, walk, SHAPE, FLAGS, TAIL)
+        v = load_tile(x + at, 0, left_of(at, end, SHAPE) if TAIL else 0, rows, walk, SHAPE, FLAGS, TAIL)
     else:
         v = load_tile(x, at, end, rows, walk, SHAPE, FLAGS, TAIL)
     if TAIL:
@@ -153,7 +159,7 @@ def store_part(
         pointers, mask = folded(out, at, end, rows, walk, SHAPE, TAIL)
     else:
         if SHAPE[3]:
-            mask = in_tile(0, (end - at).to(tl.int32) if TAIL else 0, rows, SHAPE, TAIL)
+            mask = in_tile(0, left_of(at, end, SHAPE) if TAIL else 0, rows, SHAPE, TAIL)
         else:
             mask = valid_part(at, end, SHAPE)
         if FLAGS[0]:
