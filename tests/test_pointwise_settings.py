@@ -15,7 +15,7 @@ from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.compile import compile_many
 from nbxtensor.device import get
 from nbxtensor.device.profile import load_profile, target_of
-from nbxtensor.kernel.math import sin
+from nbxtensor.kernel.math import for_16_bit, sin
 from nbxtensor.kernel.pointwise import pointwise
 from nbxtensor.kernel.pointwise_settings import flat_candidates
 from nbxtensor.ops.arithmetic import add_value
@@ -44,13 +44,14 @@ def test_candidates_give_the_same_bits(kind: str, device: str) -> None:
                 assert same_bits(np.asarray(one.to_device("cpu")), results[0]), setting
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "gfx942"])
+@pytest.mark.parametrize("arch", ["sm_70", "sm_90", "sm_100", "gfx942"])
 def test_candidates_have_no_stack(arch: str) -> None:
     null = get(f"null:{arch}")
     null.clear()
-    x = nbx.empty((100_000,), device=null.name)
-    for setting in flat_candidates(null.profile, 4):
-        pointwise("sin", sin, (x,), (dtypes.float32,), dtypes.float32, setting=setting)
+    for kind, values in ((dtypes.float32, sin), (dtypes.bfloat16, for_16_bit(sin, dtypes.bfloat16))):
+        x = nbx.empty((100_001,), kind, device=null.name)
+        for setting in flat_candidates(null.profile, kind.itemsize):
+            pointwise("sin", values, (x,), (dtypes.float32,), kind, setting=setting)
     artifacts = compile_many([call.job for call in null.calls])
     assert len(artifacts) >= 3
     assert [a.resources.stack_bytes for a in artifacts] == [0] * len(artifacts)

@@ -6,7 +6,8 @@ from nbxtensor.base.errors import CompileError
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.rows import power_of_two
 
-WIDEST_ACCESS = 64  # bytes a thread, beyond which registers fill with elements that wait
+MOST = 16  # elements of a thread, beyond which registers fill with elements that wait
+MOST_UNSEEN = 8  # of one that was never measured: some keep their odd tails on a stack with more
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,14 @@ class FlatSetting:
     num_warps: int
 
 
-def _fits(setting: FlatSetting, profile: Profile, itemsize: int) -> bool:
+def _fits(setting: FlatSetting, profile: Profile) -> bool:
     if setting.block > profile.reduce_tile_max:  # functions with a rare branch ask the whole block for it
         return False
     if profile.warp_size == 1:
         return True
     threads = setting.num_warps * profile.warp_size
-    return threads <= setting.block and setting.block // threads * itemsize <= WIDEST_ACCESS
+    most = MOST if profile.copy_bandwidth else MOST_UNSEEN
+    return threads <= setting.block <= most * threads
 
 
 def flat_candidates(profile: Profile, itemsize: int) -> tuple[FlatSetting, ...]:
@@ -37,13 +39,13 @@ def flat_candidates(profile: Profile, itemsize: int) -> tuple[FlatSetting, ...]:
     if profile.warp_size == 1:
         tried = [(4096, 1), (2048, 1), (1024, 1), (8192, 1)]
     elif itemsize == 2:
-        tried = [(1024, 2), (2048, 4), (4096, 8), (2048, 8), (1024, 4)]
+        tried = [(1024, 2), (2048, 4), (4096, 8), (1024, 4), (2048, 8), (512, 2)]
     elif itemsize == 8:
         tried = [(512, 4), (1024, 4), (512, 2), (1024, 8)]
-    else:  # 32 bytes a thread; as many elements of one byte as of two
+    else:  # 32 bytes a thread of 4, 16 elements of 1
         tried = [(4096 // max(itemsize, 2), 4), (2048, 8), (1024, 8), (512, 2), (1024, 4)]
     settings = (FlatSetting(*one) for one in tried)
-    found = tuple(dict.fromkeys(s for s in settings if _fits(s, profile, itemsize)))
+    found = tuple(dict.fromkeys(s for s in settings if _fits(s, profile)))
     if not found:
         raise CompileError(
             "pointwise",
