@@ -163,11 +163,11 @@ def main() -> int:
     end = time.monotonic() + chosen.budget
     for dtype in chosen.dtypes.split(","):
         for one in cases(torch, cupy, dtype, chosen.only, chosen.wide):
+            if time.monotonic() > end:
+                print(f"\nthe time is over: {one.name} {one.size} and what follows are left out")
+                break
             rows.append(measure(one, clock, rounds=chosen.rounds, sample=0.005))
             print(".", end="", flush=True, file=sys.stderr)
-            if time.monotonic() > end:
-                print(f"\nthe time is over after {one.name} {one.size}: later cases are left out")
-                break
     print(file=sys.stderr)
     report("Operators on the GPU", rows, chosen, gpu=torch.cuda.get_device_name(0), copy_gb_per_second=bandwidth(rows))
     print("\n".join(["", "slower than a peer:", *(slower(rows) or ["nothing"])]))

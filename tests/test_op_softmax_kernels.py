@@ -50,7 +50,7 @@ def settings(n: int, gpu: bool) -> list[Setting]:
     if n > 2048:
         found.append(Setting(1, warps, "looped", unroll=2, held=1, stages=3))
         found.append(Setting(1, 1, "split", unroll=2, width=64, steps=4, stages=3))
-        found.append(Setting(1, 1, "split", unroll=2, width=64, together=2, writers=warps, launches=2))
+        found.append(Setting(1, 1, "split", unroll=2, width=64, writers=warps, launches=2))
     return [*found, Setting(2, warps, "looped")]
 
 
@@ -141,6 +141,8 @@ def test_poisoned_memory_does_not_show(device: str) -> None:
 # Candidates
 
 SHAPES = (
+    (4096, 3),
+    (4096, 8),
     (4096, 32),
     (4096, 1000),
     (1024, 4096),

@@ -54,6 +54,10 @@ class Knob(Generic[T]):
                 self.name, "the variable has a bad value", got=repr(text), allowed=self.allowed
             ) from None
 
+    def set(self, value: str) -> None:
+        """Set the variable, for this process and those that it starts."""
+        os.environ[self.name] = value
+
     @contextmanager
     def override(self, value: str) -> Generator[None]:
         """Set the variable inside a ``with`` block (tests, command line)."""

@@ -41,8 +41,8 @@ def quick_front_end() -> Generator[None]:
 
     scope = code_generator.__dict__
     names = [name for name in _THEIRS if name in scope]
-    with warnings.catch_warnings():
-        for kind in (DeprecationWarning, PendingDeprecationWarning):
+    with warnings.catch_warnings() if "warnings" in names else nullcontext():
+        for kind in (DeprecationWarning, PendingDeprecationWarning) if "warnings" in names else ():
             warnings.simplefilter("ignore", kind)
         scope.update({name: _OURS[name] for name in names})
         try:

@@ -193,7 +193,12 @@ class CpuDevice:
 
 
 def set_num_threads(n: int) -> None:
-    """Let launches use `n` threads, the calling one included."""
+    """Let launches use `n` threads, the calling one included.
+
+    Operators that cut one long row into as many parts as there are threads keep the cut of calls made before; their
+    results are the same.
+    """
     device = get("cpu")
     assert isinstance(device, CpuDevice)
     device.pool.set_threads(n)
+    num_threads.set(str(n))

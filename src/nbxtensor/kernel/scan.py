@@ -152,7 +152,7 @@ def launches(
         rows = replace(rows, inner_strides=(0, 0))  # the offset of the only row is seen to be aligned
     of = _Scan(name, reduction, x, out, device, rows, exclusive)
     if setting is None:
-        setting = candidates(rows, device.profile, reduction.accumulator.itemsize)[0]
+        setting = candidates(rows, device.profile, reduction.accumulator.itemsize, name)[0]
     if not setting.split:
         return Launches(_plan(of, setting, WHOLE))
     segments, accumulator = -(-rows.length // setting.segment), reduction.accumulator

@@ -95,13 +95,15 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
     return split + whole if n >= 4 * TILE and (rows.count < FEW_ROWS or n % 16) else whole + split
 
 
-def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
+def candidates(rows: Rows, profile: Profile, itemsize: int = 4, name: str = "cumulative_sum") -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     Parameters
     ----------
     itemsize
         Bytes of an accumulator.
+    name
+        Operator, for the error.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting
     found = tuple(dict.fromkeys(s for s in tried if _fits(s, rows, profile, itemsize)))
     if not found:
         raise CompileError(
-            "nbx.cumulative_sum",
+            f"nbx.{name}",
             "no setting suits the device",
             got=f"{profile.arch}, rows of {rows.length}",
             allowed=f"reduced tiles of at most {profile.reduce_tile_max} elements",

@@ -1,7 +1,7 @@
 """The launches of a softmax: plans of its kernels for operands of given forms."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 from typing import Protocol
 
@@ -149,7 +149,8 @@ class Shifted:
 
     def run(self, x: int, out: int) -> None:
         """Launch it."""
-        self.plan.run(x, out, self._allocate(self._bytes).ptr)
+        scratch = self._allocate(self._bytes)  # kept until the launch is queued
+        self.plan.run(x, out, scratch.ptr)
 
 
 def _whole_rows(case: Case, setting: Setting) -> Runs:
@@ -186,27 +187,18 @@ def _whole_rows(case: Case, setting: Setting) -> Runs:
 
 
 class Split:
-    """The launches of the split kernels, for some neighbouring rows at a time.
+    """The launches of the split kernels.
 
     Attributes
     ----------
     plans
-        Of each part of the rows: the plans for lanes, groups (None: there are two launches) and the result.
+        For lanes, for groups (None: there are two launches) and for the result.
     """
 
     def __init__(self, case: Case, setting: Setting) -> None:
-        rows = case.rows
-        slices = rows.programs == 1 and 0 < setting.together < rows.inner
-        sizes = [rows.inner]
-        if slices:
-            count, rest = divmod(rows.inner, setting.together)
-            sizes = [setting.together] * count + [rest] * (rest > 0)
-        made = {n: self._three(replace(case, rows=replace(rows, inner=n)), setting) for n in set(sizes)}
-        self.plans = [made[n] for n in sizes]
-        steps = [s * setting.together * case.dtype.itemsize for s in rows.inner_strides]
-        self._offsets = [(i * steps[0], i * steps[1]) for i in range(len(sizes))]
+        self.plans = self._three(case, setting)
         self._allocate = case.device.allocate
-        most = sizes[0] * rows.programs * rows.groups
+        most = case.rows.count * case.rows.groups
         parts = LANES // setting.width
         self._starts = [0]
         for words in (most * parts, most * parts, most * LANES // 4, most * HANDED_ON):
@@ -273,13 +265,13 @@ class Split:
         """Launch everything."""
         scratch = self._allocate(self._starts[-1])
         tops, guesses, nodes, sums, _ = (scratch.ptr + start for start in self._starts)
-        for (lanes, groups, write), (x_offset, out_offset) in zip(self.plans, self._offsets, strict=True):
-            lanes.run(x + x_offset, tops, guesses, nodes)
-            if groups is None:
-                write.run(x + x_offset, tops, guesses, nodes, out + out_offset)
-            else:
-                groups.run(x + x_offset, tops, guesses, nodes, sums)
-                write.run(x + x_offset, sums, out + out_offset)
+        lanes, groups, write = self.plans
+        lanes.run(x, tops, guesses, nodes)
+        if groups is None:
+            write.run(x, tops, guesses, nodes, out)
+        else:
+            groups.run(x, tops, guesses, nodes, sums)
+            write.run(x, sums, out)
 
 
 def launches(case: Case, setting: Setting) -> Runs:

@@ -30,8 +30,6 @@ class Setting:
         Tiles at the start of a row that stay in registers (looped).
     width
         Neighbouring lanes that a program sums (split).
-    together
-        Rows that go through all launches before the next ones start (split); 0: all of them.
     fold
         Parts of a row of which a thread holds elements (held).
     stages
@@ -50,7 +48,6 @@ class Setting:
     unroll: int = 1
     held: int = 0
     width: int = 0
-    together: int = 0
     fold: int = 1
     stages: int = 1
     steps: int = 8
@@ -103,7 +100,8 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
         warps = 2 * warps if itemsize == 8 and n > 512 else warps
         found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
         return found[::-1] if log_form and itemsize == 2 and kept == 1 else found
-    fold = min(4 if log_form and (itemsize == 2 or n > 64) else 2, max(1, tile * itemsize // 16))
+    # Parts of at least four elements, the first step of the tree, and of whole vectors.
+    fold = min(4 if log_form and (itemsize == 2 or n > 64) else 2, max(1, tile * min(itemsize, 4) // 16))
     warps = 1 if log_form and itemsize == 2 else 2
     return [Setting(kept, warps, fold=fold), Setting(kept, 4)]
 
@@ -168,7 +166,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
         if found := tuple(dict.fromkeys(s for s in settings if _fits(s, rows, profile, itemsize))):
             return found
     raise CompileError(
-        "nbx.nn.softmax",
+        "nbx.nn.log_softmax" if log_form else "nbx.nn.softmax",
         "no setting suits the device",
         got=f"{profile.arch}, rows of {rows.length}",
         allowed=f"tiles of at most {profile.reduce_tile_max} elements",
