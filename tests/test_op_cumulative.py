@@ -123,8 +123,9 @@ def test_all_kernels_agree(reduction: Reduction, n: int, settings: list[Setting]
         assert same_bits(scanned(x, reduction, setting), want), setting
 
 
-def test_many_levels_in_one_program(device: str) -> None:
-    x = np.random.default_rng(5).standard_normal((1, (1 << 20) + 200_024)).astype(np.float32)
+@pytest.mark.parametrize("n", [(1 << 20) + 200_024, pytest.param((1 << 24) + 70_001, marks=pytest.mark.slow)])
+def test_many_levels_in_one_program(n: int, device: str) -> None:
+    x = np.random.default_rng(5).standard_normal((1, n)).astype(np.float32)
     tensor = nbx.asarray(x, device=device)
     want = canonical(x[0], np.add)
     assert same_bits(scanned(tensor, SUM32, SERIAL)[0], want)
