@@ -2,12 +2,14 @@
 
 import inspect
 import warnings
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError, ShapeError
+from nbxtensor.base.errors import ArgumentError, AxisError, DeviceError, DTypeError, NbxError, ShapeError
 from nbxtensor.kernel.declare import operators
 
 JUNK = [
@@ -114,13 +116,40 @@ def test_parameters_of_functions_are_numbers(device: str):
     for call in (
         lambda p: nbx.nn.leaky_relu(x, p),
         lambda p: nbx.nn.elu(x, p),
-        lambda p: nbx.nn.softplus(x, p),
+        lambda p: nbx.nn.softplus(x, threshold=p),
         lambda p: nbx.nn.layer_norm(x, eps=p),
     ):
         for junk in ("abc", None, [1.0], 1j):
             with pytest.raises(ArgumentError, match="not a number"):
                 call(junk)
         call(1e300)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        nbx.sin, nbx.nn.softplus, nbx.nn.softmax, nbx.nn.log_softmax, nbx.sort,
+        partial(nbx.cumulative_sum, axis=-1), partial(nbx.cumulative_max, axis=0),
+    ],
+)  # fmt: skip
+def test_a_result_on_another_device_is_refused(function: Any, shape: tuple[int, int], device: str):
+    here, there = nbx.ones(shape, device=device), nbx.empty(shape, device="null")
+    for x, out in ((here, there), (there, here)):
+        with pytest.raises(DeviceError, match="operands are on different devices"):
+            function(x, out=out)
+    with pytest.raises(DeviceError, match="operands are on different devices"):
+        nbx.argsort(here, out=nbx.empty(shape, nbx.int64, device="null"))
+    assert (nbx.to_numpy(here) == 1.0).all()
+
+
+def test_axes_of_a_scalar_are_ints(device: str):
+    x = nbx.asarray(np.float32(2.0), device=device)
+    for function in (nbx.nn.softmax, nbx.nn.log_softmax):
+        for axis in (0.0, 0j, None, "0", np.array([0, 1]), np.array(0.0), 1, -2):
+            with pytest.raises(AxisError):
+                function(x, axis)
+        assert float(function(x, np.int64(-1))) == float(function(x, -1, safe=1))
 
 
 def test_sizes_and_counts_are_ints():

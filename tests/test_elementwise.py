@@ -347,6 +347,11 @@ def test_errors_name_what_is_allowed(device: str) -> None:
         nbx.nn.gelu(x, approximate="fast")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="beta"):
         nbx.nn.softplus(x, beta=0.0)
+    for beta in (float("inf"), float("nan"), 1e50, -1e50, 1e-50):  # as float32
+        with pytest.raises(ArgumentError, match="beta does not fit"):
+            nbx.nn.softplus(x, beta=beta)
+    steep = nbx.nn.softplus(tensor(np.array([1e38, -1e38, 0.0], np.float32), device), 1e3, float("inf"))
+    assert same_bits(back(steep), np.array([1e38, 0.0, np.log(2.0) / 1e3], np.float32))
 
 
 def test_softplus_parameters(device: str) -> None:

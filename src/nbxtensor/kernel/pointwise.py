@@ -148,17 +148,21 @@ def pointwise_tile_kernel(
         apply(out_ptr, out, mask, x0, x1, x2, offsets0, offsets1, offsets2, FN, KINDS, True, TYPES, RESULT)
 
 
+def _check_device(name: str, tensor: Tensor, device: Device) -> None:
+    if tensor.device is not device:
+        raise DeviceError(
+            f"nbx.{name}",
+            "operands are on different devices",
+            got=f"{device.name} and {tensor.device.name}",
+            mend="move one of them with to_device",
+        )
+
+
 def _device_of(name: str, operands: Sequence[Operand], out: Tensor | None) -> Device:
     tensors = [o for o in (*operands, out) if isinstance(o, Tensor)]
     device = tensors[0].device
     for tensor in tensors:
-        if tensor.device is not device:
-            raise DeviceError(
-                f"nbx.{name}",
-                "operands are on different devices",
-                got=f"{device.name} and {tensor.device.name}",
-                mend="move one of them with to_device",
-            )
+        _check_device(name, tensor, device)
     return device
 
 
@@ -174,7 +178,7 @@ def _make_plan(
     device = _device_of(name, operands, out)
     shape = broadcast_shapes(*(o.shape for o in operands if isinstance(o, Tensor)), function=f"nbx.{name}")
     if out is not None:
-        check_out(name, out, shape, result)
+        check_out(name, out, shape, result, device)
     own = contiguous_strides(shape) if out is None else out.strides
     kinds: list[int] = []
     strides = [own]
@@ -226,12 +230,13 @@ def _make_plan(
     return plan, shape, result, device
 
 
-def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType) -> None:
-    """Raise unless a result of `shape` and `dtype` can be written into `out`."""
+def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType, device: Device) -> None:
+    """Raise unless a result of `shape` and `dtype` on `device` can be written into `out`."""
     if check_tensor(out, f"nbx.{name}", "out").dtype is not dtype:
         raise DTypeError(f"nbx.{name}", "out has the wrong dtype", got=out.dtype.name, allowed=dtype.name)
     if out.shape != shape:
         raise ShapeError(f"nbx.{name}", "out has the wrong shape", got=out.shape, allowed=str(shape))
+    _check_device(name, out, device)
 
 
 def _key(operand: Operand | None) -> Form | None:

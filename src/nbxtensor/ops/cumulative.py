@@ -62,7 +62,7 @@ def _cumulative(
     if out is None:
         target = new(shape, result, x.device)
     else:
-        check_out(name, out, shape, result)
+        check_out(name, out, shape, result, x.device)
         check_writable(out, function)
         x, target = separate(x, out), out
     body = target

@@ -88,7 +88,7 @@ _plans: dict[Any, Runs] = {}
 
 
 def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting: Setting | None = None) -> Tensor:
-    if type(x) is Tensor and type(axis) is int:
+    if type(x) is Tensor and type(axis) is int and type(safe) is bool:
         if out is None:
             known = _plans.get((name, axis, safe, setting, x.form))
             if known is not None:
@@ -103,17 +103,17 @@ def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting
     if not check_tensor(f"nn.{name}", x).dtype.is_float or x.dtype.itemsize == 1:
         allowed = "float16, bfloat16, float32, float64"
         raise DTypeError(f"nbx.nn.{name}", "unsupported dtype", got=x.dtype, allowed=allowed)
-    position = 0 if x.ndim == 0 and axis in (0, -1) else normalize_axis(axis, x.ndim, f"nbx.nn.{name}")
+    position = normalize_axis(axis, x.ndim or 1, f"nbx.nn.{name}")
+    axis, safe = int(axis), bool(safe)
     if out is None:
         result = new(x.shape, x.dtype, x.device)
     else:
-        check_out(name, out, x.shape, x.dtype)
+        check_out(name, out, x.shape, x.dtype, x.device)
         result = out
         check_writable(out, f"nbx.nn.{name}")
         x = separate(x, out)
     if x.size == 0:
         return result
-    safe = bool(safe)
     source, target = (x, result) if x.ndim else (x.reshape(1), result.reshape(1))
     key = (name, axis, safe, setting, x.form, *(() if out is None else (out.form,)))
     plan = cached(_plans, key, lambda: _plan(name, source, target, position, safe, out is None, setting))

@@ -63,7 +63,7 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = 20.0, *, out: T
     DTypeError
         For float8.
     ArgumentError
-        If `beta` is 0 or NaN.
+        If `beta` is 0, infinite or NaN in the dtype of the computation.
 
     Notes
     -----
@@ -78,10 +78,14 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = 20.0, *, out: T
     """
     check_tensor("nn.softplus", x)
     kind, dtype = math_types("nn.softplus", x.dtype)
-    beta = number("nn.softplus", "beta", beta, kind)
-    threshold = number("nn.softplus", "threshold", threshold, kind)
-    if not abs(beta) > 0:
-        raise ArgumentError("nbx.nn.softplus", "beta must not be 0", got=beta, allowed="any other number")
+    given = number("nn.softplus", "beta", beta, kind)
+    with np.errstate(over="ignore", under="ignore"):
+        beta = float(np.dtype(kind.name).type(given))
+    if not 0 < abs(beta) < INF:
+        allowed = f"a number that is neither 0 nor infinite in {kind.name}"
+        raise ArgumentError("nbx.nn.softplus", "beta does not fit", got=given, allowed=allowed)
+    # Where beta * x overflows, the result is x however large the threshold is.
+    threshold = min(number("nn.softplus", "threshold", threshold, kind), float(np.finfo(kind.name).max))
     if beta == 1.0 and threshold >= EXACT_THRESHOLD[kind]:
         return pointwise("softplus", math_form(softplus_value, dtype), (x,), (kind,), dtype, out)
     fn = for_64_bit(softplus_scaled_value) if kind is float64 else softplus_scaled_value

@@ -95,7 +95,7 @@ def _run(
         raise ArgumentError(f"nbx.{name}", "k is too large", got=limit, allowed=f"0 to {x.shape[axis]}")
     shape = (*x.shape[:axis], limit, *x.shape[axis + 1 :])
     if out is not None:
-        check_out(name, out, shape, x.dtype if wanted[0] else int64)
+        check_out(name, out, shape, x.dtype if wanted[0] else int64, x.device)
         check_writable(out, f"nbx.{name}")
         if may_share_memory(x, out):
             x = x.copy()
