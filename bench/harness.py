@@ -94,8 +94,14 @@ class Row:
         return [n for n in self.seconds if n not in (OURS, COPY)]
 
 
-def measure(case: Case, clock: Clock, *, threads: int = 0, rounds: int = 15, sample: float = 0.02) -> Row:
-    """Measure `case`: each of `rounds` samples of a contestant lasts about `sample` seconds, at least one call."""
+def measure(
+    case: Case, clock: Clock, *, threads: int = 0, rounds: int = 15, sample: float = 0.02, pause: float = 0.0
+) -> Row:
+    """Measure `case`: each of `rounds` samples of a contestant lasts about `sample` seconds, at least one call.
+
+    `pause` seconds and a call lie before each sample: threads of the contestant before it spin for a while after their
+    last work, and would take processors from this one.
+    """
     calls: dict[str, int] = {}
     for name, call in case.contestants.items():
         call()
@@ -106,6 +112,9 @@ def measure(case: Case, clock: Clock, *, threads: int = 0, rounds: int = 15, sam
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            if pause:
+                time.sleep(pause)
+                case.contestants[name]()
             samples[name].append(clock.seconds(case.contestants[name], calls[name]))
     medians = {n: statistics.median(s) for n, s in samples.items()}
     quartiles = {n: _quartiles(s) for n, s in samples.items()}
