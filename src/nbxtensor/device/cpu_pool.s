@@ -10,8 +10,11 @@
 #   44 u32 tickets  workers that may still join    38 args    8 bytes each
 #   48 u32 done     joined workers that are done
 #   4c u32 sleeping 1 if the launcher sleeps on done
-#   50 u64 job      58 u64 chunk
-#   80 u64 next     first program not yet taken
+#   50 u64 job      58 u64 chunk  60 u64 chunks of the job
+#   68 u64 last     time-stamp counter at the end of the last launch
+#   80 u32 front    chunks taken from the front (by the launcher)
+#   84 u32 back     chunks taken from the back (by workers): so a processor meets what it had in its caches from one
+#                   launch to the next, and reads what lies together
 #
 # A worker joins a job by taking a ticket; the launcher takes back the tickets nobody took and waits only for those
 # who joined, so a worker that the system does not schedule delays nobody, and one that wakes late touches nothing.
@@ -52,10 +55,20 @@ nbx_launch:
         test    rdx, rdx
         jnz     .Lpublish
         mov     rcx, [rbx + 0x10]
+        mov     r14, rax
         cmp     dword ptr [rbx + 0x04], 0
-        jne     .Lasleep
+        je      .Lawake
+        rdtsc
+        shl     rdx, 32
+        or      rax, rdx
+        sub     rax, [rbx + 0x68]
+        cmp     rax, [rbx + 0x08]
+        jae     .Lasleep                # else launches follow each other: who is woken now stays awake
+.Lawake:
         shr     rcx, 2                  # workers that are awake are worth it for a quarter of the work
 .Lasleep:
+        mov     rax, r14
+        xor     edx, edx
         div     rcx
         sub     rax, 1
         jbe     .Lserial
@@ -73,6 +86,11 @@ nbx_launch:
         div     rcx
         inc     rax
         mov     [rbx + 0x58], rax
+        mov     rcx, rax
+        lea     rax, [r13 + rcx - 1]
+        xor     edx, edx
+        div     rcx
+        mov     [rbx + 0x60], rax
         mov     [rbx + 0x50], rbp
         mov     qword ptr [rbx + 0x80], 0
         mov     qword ptr [rbx + 0x48], 0       # done, sleeping
@@ -90,6 +108,7 @@ nbx_launch:
         rdtsc
         shl     rdx, 32
         lea     r15, [rax + rdx]
+        xor     edi, edi
         call    .Lchunks
         call    .Lrecord
         xor     eax, eax
@@ -139,6 +158,10 @@ nbx_launch:
         call    .Lrecord
         xor     r12d, r12d
 .Lreturn:
+        rdtsc
+        shl     rdx, 32
+        or      rax, rdx
+        mov     [rbx + 0x68], rax
         ldmxcsr [rsp]
         mov     eax, r12d
         add     rsp, 24
@@ -150,16 +173,32 @@ nbx_launch:
         pop     rbx
         ret
 
-# Takes chunks of the job rbp until none is left; r14 = programs run.
+# Takes chunks of the job rbp until none is left, from the front (edi 0) or the back (1); r14 = programs run.
 .Lchunks:
-        sub     rsp, 8
+        sub     rsp, 24
+        mov     [rsp], rdi
         xor     r14d, r14d
 .Ltake:
-        mov     rsi, [rbx + 0x58]
-        lock xadd [rbx + 0x80], rsi
-        mov     rcx, [rbp + 0x08]
+        mov     rax, [rbx + 0x80]
+.Ltry:
+        mov     esi, eax                # front
+        mov     rdx, rax
+        shr     rdx, 32                 # back
+        mov     rcx, [rbx + 0x60]
+        sub     rcx, rdx                # one more than the last chunk that is left
         cmp     rsi, rcx
         jae     .Lempty
+        mov     edi, 1
+        cmp     dword ptr [rsp], 0
+        je      .Lfront
+        lea     rsi, [rcx - 1]
+        shl     rdi, 32
+.Lfront:
+        add     rdi, rax
+        lock cmpxchg [rbx + 0x80], rdi
+        jne     .Ltry
+        imul    rsi, [rbx + 0x58]
+        mov     rcx, [rbp + 0x08]
         mov     rdx, rsi
         add     rdx, [rbx + 0x58]
         cmp     rdx, rcx
@@ -173,7 +212,7 @@ nbx_launch:
         call    [rbp]
         jmp     .Ltake
 .Lempty:
-        add     rsp, 8
+        add     rsp, 24
         ret
 
 # cost = (now - r15) / r14, at least 1. Workers that left nothing for the launcher: the job was smaller than thought.
@@ -228,6 +267,7 @@ nbx_worker:
         xor     r10d, r10d
         syscall
 .Ljoined:
+        mov     edi, 1
         call    .Lchunks
         lock inc dword ptr [rbx + 0x48]
         cmp     dword ptr [rbx + 0x4c], 0
