@@ -15,8 +15,8 @@ HEAD = """# Special values
 
 What operators give for NaN, infinities, signed zeros, subnormals and the ends of their ranges, in float32. The page is
 written by `tools/special.py` from the `special` data that each operator declares beside its function; the tests run the
-same data on every device. Values are rounded to 9 digits. Arithmetic promises a NaN, not its sign or payload; copies and
-sorts keep them.
+same data on every device. Values are rounded to 9 digits. Arithmetic promises a NaN, not its sign or payload; copies
+and sorts keep them.
 """
 
 
