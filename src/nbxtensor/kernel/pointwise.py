@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from nbxtensor.base.dtypes import DType, float32, int64, uint64
-from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
+from nbxtensor.base.errors import DTypeError, ShapeError
 from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, contiguous_strides, merge_dims
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
@@ -18,7 +18,7 @@ from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast, for_gpu
 from nbxtensor.kernel.pointwise_settings import FlatSetting, flat_candidates, tile_setting
-from nbxtensor.tensor.check import check_tensor
+from nbxtensor.tensor.check import check_device, check_tensor
 from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
@@ -148,21 +148,11 @@ def pointwise_tile_kernel(
         apply(out_ptr, out, mask, x0, x1, x2, offsets0, offsets1, offsets2, FN, KINDS, True, TYPES, RESULT)
 
 
-def _check_device(name: str, tensor: Tensor, device: Device) -> None:
-    if tensor.device is not device:
-        raise DeviceError(
-            f"nbx.{name}",
-            "operands are on different devices",
-            got=f"{device.name} and {tensor.device.name}",
-            mend="move one of them with to_device",
-        )
-
-
 def _device_of(name: str, operands: Sequence[Operand], out: Tensor | None) -> Device:
     tensors = [o for o in (*operands, out) if isinstance(o, Tensor)]
     device = tensors[0].device
     for tensor in tensors:
-        _check_device(name, tensor, device)
+        check_device(tensor, device, f"nbx.{name}")
     return device
 
 
@@ -236,7 +226,7 @@ def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType, devi
         raise DTypeError(f"nbx.{name}", "out has the wrong dtype", got=out.dtype.name, allowed=dtype.name)
     if out.shape != shape:
         raise ShapeError(f"nbx.{name}", "out has the wrong shape", got=out.shape, allowed=str(shape))
-    _check_device(name, out, device)
+    check_device(out, device, f"nbx.{name}")
 
 
 def _key(operand: Operand | None) -> Form | None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from nbxtensor.base.errors import ArgumentError, DeviceError, ShapeError
+from nbxtensor.base.errors import ArgumentError, ShapeError
 from nbxtensor.base.promotion import result_type
 from nbxtensor.base.shapes import as_ints, normalize_axis
 from nbxtensor.kernel.declare import operator
-from nbxtensor.tensor.check import check_count, check_tensor, check_tensors
+from nbxtensor.tensor.check import check_count, check_device, check_tensor, check_tensors
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
@@ -29,13 +29,7 @@ def _checked(arrays: Sequence[Tensor], function: str) -> list[Tensor]:
     if not arrays:
         raise ArgumentError(function, "there is nothing to join", got="no tensors")
     for x in arrays:
-        if x.device is not arrays[0].device:
-            raise DeviceError(
-                function,
-                "operands are on different devices",
-                got=f"{arrays[0].device.name} and {x.device.name}",
-                mend="move one of them with to_device",
-            )
+        check_device(x, arrays[0].device, function)
     return arrays
 
 

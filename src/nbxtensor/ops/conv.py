@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from nbxtensor.base.errors import ArgumentError, DTypeError, ShapeError
 from nbxtensor.base.promotion import result_type
 from nbxtensor.kernel.conv import conv_direct_kernel, conv_kernel
 from nbxtensor.kernel.declare import operator
@@ -35,6 +35,7 @@ from nbxtensor.ops._conv_launches import Problem, Tile, launches_of
 from nbxtensor.ops._samples import Array
 from nbxtensor.ops._walk import LineTile, walk_over
 from nbxtensor.ops._window import Padding, Sizes, Window, per_axis, window_of
+from nbxtensor.tensor.check import check_device
 from nbxtensor.tensor.tensor import Tensor, empty
 
 NAME = "nbx.nn.conv"
@@ -45,14 +46,7 @@ def _checked(
 ) -> tuple[Window, tuple[int, ...]]:
     """The window and the places of a convolution whose arguments are right."""
     for operand in (x, w, *([] if bias is None else [bias])):
-        check_tensor("nn.conv", operand)
-        if operand.device is not x.device:
-            raise DeviceError(
-                NAME,
-                "operands are on different devices",
-                got=f"{x.device.name} and {operand.device.name}",
-                mend="move one of them with to_device",
-            )
+        check_device(check_tensor("nn.conv", operand), x.device, NAME)
     if not 3 <= x.ndim <= 5:
         raise ShapeError(NAME, "x has the wrong rank", got=x.shape, allowed="(N, C, *spatial), 1 to 3 spatial axes")
     if w.ndim != x.ndim:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import AxisError, DeviceError, DTypeError
+from nbxtensor.base.errors import AxisError, DTypeError
 from nbxtensor.base.shapes import broadcast_strides, normalize_axes
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
@@ -44,7 +44,7 @@ from nbxtensor.kernel.rows import (
     store_tile,
 )
 from nbxtensor.ops._categories import number
-from nbxtensor.tensor.check import check_tensor
+from nbxtensor.tensor.check import check_device, check_tensor
 from nbxtensor.tensor.tensor import Tensor, new
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
@@ -254,13 +254,8 @@ def run(
             check_tensor(tensor, function, what)
         if tensor is not None and tensor.dtype not in FLOATS:
             raise DTypeError(function, "unsupported dtype", got=tensor.dtype, allowed="float16, bfloat16, float32")
-        if tensor is not None and tensor.device is not x.device:
-            raise DeviceError(
-                function,
-                "operands are on different devices",
-                got=f"{x.device.name} and {tensor.device.name}",
-                mend="move one of them with to_device",
-            )
+        if tensor is not None:
+            check_device(tensor, x.device, function)
     axes = tuple(sorted(normalize_axes(axis, x.ndim, function)))
     if not axes:
         raise AxisError(function, "no axis to normalise over", got=axis)

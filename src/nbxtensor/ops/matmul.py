@@ -28,7 +28,7 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import DeviceError, DTypeError, ShapeError
+from nbxtensor.base.errors import DTypeError, ShapeError
 from nbxtensor.base.promotion import result_type
 from nbxtensor.base.shapes import broadcast_shapes, broadcast_strides, merge_dims
 from nbxtensor.device.artifact import Options
@@ -38,6 +38,7 @@ from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._matmul_kernels import matmul_kernel, matmul_outer_kernel
+from nbxtensor.tensor.check import check_device
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
 
@@ -263,13 +264,7 @@ def product(a: Tensor, b: Tensor, tile: Tile | None) -> Tensor:
     """`matmul` with a chosen tile; none changes a bit."""
     if not check_tensor("matmul", a).shape or not check_tensor("matmul", b).shape:
         raise ShapeError("nbx.matmul", "an operand is 0-d", got=f"{a.shape} and {b.shape}", allowed="at least 1-D")
-    if a.device is not b.device:
-        raise DeviceError(
-            "nbx.matmul",
-            "operands are on different devices",
-            got=f"{a.device.name} and {b.device.name}",
-            mend="move one of them with to_device",
-        )
+    check_device(b, a.device, "nbx.matmul")
     dtype = result_type(a.dtype, b.dtype, function="nbx.matmul")
     if dtype.is_bool or dtype.storage_only:
         raise DTypeError("nbx.matmul", "unsupported dtype", got=dtype, allowed="integers and floats", mend="use astype")

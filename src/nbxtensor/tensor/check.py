@@ -3,7 +3,8 @@
 import operator
 from typing import TYPE_CHECKING, Any
 
-from nbxtensor.base.errors import ArgumentError
+from nbxtensor.base.errors import ArgumentError, DeviceError
+from nbxtensor.device.protocol import Device
 from nbxtensor.tensor.operators import Operators
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ def check_tensor(value: Any, function: str, what: str = "") -> "Tensor":
             mend="convert with nbx.asarray",
         )
     return value  # pyright: ignore[reportReturnType]
+
+
+def check_device(tensor: "Tensor", device: Device, function: str) -> None:
+    """Raise unless `tensor` is on `device`, where the other operands are."""
+    if tensor.device is not device:
+        raise DeviceError(
+            function,
+            "operands are on different devices",
+            got=f"{device.name} and {tensor.device.name}",
+            mend="move one of them with to_device",
+        )
 
 
 def check_tensors(values: Any, function: str) -> "list[Tensor]":
