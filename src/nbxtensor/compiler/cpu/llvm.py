@@ -11,6 +11,7 @@ from typing import Any
 
 from nbxtensor.base.errors import CompileError, MissingDependencyError
 from nbxtensor.compiler.cpu.builder import Builder
+from nbxtensor.compiler.cpu.fence import fence_bit_selects
 from nbxtensor.compiler.cpu.ir import Type, Value
 from nbxtensor.compiler.cpu.lanes import Pointer, Uniform, int_const
 
@@ -74,4 +75,8 @@ def compile_text(text: str, level: str) -> bytes:
     for function in module.functions:
         if not function.is_declaration:
             manager.run(function, builder)
+    if level == "x86-64-v4":
+        fenced = fence_bit_selects(str(module))
+        if fenced is not None:
+            module = binding.parse_assembly(fenced)
     return bytes(machine.emit_object(module))
