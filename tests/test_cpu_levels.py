@@ -55,7 +55,8 @@ def test_a_bit_select_is_not_merged_into_a_mask(type: str, swapped: bool) -> Non
     text = _module(type, swapped)
     assert swapped or type in ("float", "double") or masked.search(_assembly(text))  # what the fence is for
     fenced = fence_bit_selects(text)
-    assert fenced is not None and not masked.search(_assembly(fenced))
+    assert fenced is not None
+    assert not masked.search(_assembly(fenced))
     assert fence_bit_selects(text.replace("or disjoint", "xor")) is None
 
 

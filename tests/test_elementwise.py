@@ -296,7 +296,7 @@ def test_in_place_and_overlapping_outputs(device: str) -> None:
 
 
 def rounded_once(x: np.ndarray, to: np.dtype[Any]) -> np.ndarray:
-    """float64 to `to`; ml_dtypes goes to bfloat16 through float32 and so rounds twice, unless that one rounds to odd."""
+    """float64 to `to`. ml_dtypes makes bfloat16 of float32 and would round twice, so that one is rounded to odd."""
     if to.name != "bfloat16":
         return x.astype(to)
     near = x.astype(np.float32)
