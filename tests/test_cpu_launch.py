@@ -240,6 +240,48 @@ def test_workers_sleep_when_there_is_nothing_to_do(cpu, counter):
     assert cpu.pool.parked == cpu.pool.workers >= 1
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sleeping_worker_leaves_the_processor_of_its_waker(count):
+    """Where there is another one; each worker is known by its scheduling class."""
+    allowed = sorted(os.sched_getaffinity(0))[:count]
+    if len(allowed) < count:
+        pytest.skip("one processor")
+    code = f"""
+import os, sys, time
+sys.path.insert(0, "tests")
+os.sched_setaffinity(0, {allowed})
+import cpu_kernels as t
+from nbxtensor.device import get
+cpu = get("cpu")
+cpu.pool.set_threads(3)
+cpu.pool.start()
+kernel = cpu.load(t.artifact(t.compile_ir(t.COUNT), "count", "*i64", "i64"))
+data = t.cells(64)
+def workers():
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    return [os.sched_getaffinity(one) for one in threads if os.sched_getscheduler(one) == os.SCHED_BATCH]
+for home in {allowed}:
+    os.sched_setaffinity(0, [home])
+    expected = set({allowed}) - {{home}} or {{home}}
+    deadline = time.monotonic() + 20
+    while True:
+        data[:] = 0
+        cpu.launch(kernel, (64, 1, 1), (data.ctypes.data, 20000))
+        assert (data[:, 0] == 20000).all()
+        time.sleep(0.02)
+        if workers() == [expected] * 2:
+            break
+        assert time.monotonic() < deadline, (workers(), expected)
+print("ok")
+"""
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
 def test_thread_count_is_checked():
     with pytest.raises(ArgumentError, match="got 0"):
         set_num_threads(0)

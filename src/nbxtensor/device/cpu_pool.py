@@ -22,7 +22,7 @@ SPIN_CYCLES = 50_000
 GRAIN_CYCLES = 40_000
 STACK_BYTES = 8 << 20
 _POOL_BYTES = 192
-_OFFSET_PARKED, _OFFSET_SPIN, _OFFSET_GRAIN = 0x04, 0x08, 0x10
+_OFFSET_PARKED, _OFFSET_SPIN = 0x04, 0x08
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -88,7 +88,7 @@ class Pool:
         self._lock = threading.Lock()
         self.workers = 0
         self._state[:] = bytes(_POOL_BYTES)
-        struct.pack_into("<QQ", self._state, _OFFSET_SPIN, SPIN_CYCLES, GRAIN_CYCLES)
+        struct.pack_into("<QQi", self._state, _OFFSET_SPIN, SPIN_CYCLES, GRAIN_CYCLES, _libc.sched_getcpu())
         self.helpers = 0
 
     @property

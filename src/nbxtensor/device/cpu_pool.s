@@ -6,6 +6,7 @@
 #   04 u32 parked   workers asleep on seq          08 total   programs of the grid, at least 1
 #   08 u64 spin     cycles to spin before sleep    10 gx      18 gy      20 gz
 #   10 u64 grain    cycles of work worth waking one 28 cost    address of u64: cycles a program took, 0 = unknown
+#   18 u32 home     the last waker's processor
 #   40 u32 lock     1 while a job holds the pool   30 helpers workers that may help
 #   44 u32 tickets  workers that may still join    38 args    8 bytes each
 #   48 u32 done     joined workers that are done
@@ -18,10 +19,13 @@
 #
 # A worker joins a job by taking a ticket; the launcher takes back the tickets nobody took and waits only for those
 # who joined, so a worker that the system does not schedule delays nobody, and one that wakes late touches nothing.
-# A launch that finds the pool taken runs alone.
+# A launch that finds the pool taken runs alone. A worker leaves the waker's processor out of its affinity before it
+# sleeps: a scheduler that sees two processors, one of them busy, takes both for busy and would wake it there, where it
+# does not run for milliseconds.
 
-# Numbers: system call 202 is futex, its operations 128 wait and 129 wake (private to the process). MXCSR 0x1f80:
-# exceptions masked, round to nearest, no flush to zero, no denormals are zero.
+# Numbers: system call 202 is futex, its operations 128 wait and 129 wake (private to the process); 203 and 204 set and
+# get the affinity, 309 is getcpu. MXCSR 0x1f80: exceptions masked, round to nearest, no flush to zero, no denormals are
+# zero.
 
 .intel_syntax noprefix
 .text
@@ -98,6 +102,11 @@ nbx_launch:
         lock inc dword ptr [rbx]
         cmp     dword ptr [rbx + 0x04], 0
         je      .Lshared                # nobody is parked: spinning workers see seq
+        mov     eax, 309
+        lea     rdi, [rbx + 0x18]
+        xor     esi, esi
+        xor     edx, edx
+        syscall
         mov     eax, 202
         mov     rdi, rbx
         mov     esi, 129
@@ -237,8 +246,8 @@ nbx_launch:
 # void *worker(pool *rdi): start routine of a thread; never returns.
         .p2align 4
 nbx_worker:
-        sub     rsp, 8
-        mov     dword ptr [rsp], 0x1f80
+        sub     rsp, 280                # 10 processors allowed, 90 those without the waker's, 110 which that was
+        mov     dword ptr [rsp], 0x1f80 # 114 bytes of a set of processors, 0 if they are too many
         ldmxcsr [rsp]
         mov     rbx, rdi
         mov     eax, 144                # sched_setscheduler(0, SCHED_BATCH, {0}): waking a worker does not preempt
@@ -247,6 +256,16 @@ nbx_worker:
         mov     dword ptr [rsp], edi
         mov     rdx, rsp
         syscall
+        mov     eax, 204
+        xor     edi, edi
+        mov     esi, 128
+        lea     rdx, [rsp + 0x10]
+        syscall
+        xor     ecx, ecx
+        test    eax, eax
+        cmovs   eax, ecx
+        mov     [rsp + 0x114], eax
+        mov     dword ptr [rsp + 0x110], -1
 .Lnext:
         mov     r12d, [rbx]
         mov     eax, [rbx + 0x44]
@@ -293,6 +312,25 @@ nbx_worker:
         or      rax, rdx
         cmp     rax, r13
         jb      .Lwatch
+        mov     eax, [rbx + 0x18]
+        cmp     eax, [rsp + 0x110]
+        je      .Lpark
+        mov     [rsp + 0x110], eax
+        mov     edx, [rsp + 0x114]
+        shl     edx, 3
+        cmp     eax, edx
+        jae     .Lpark
+        lea     rsi, [rsp + 0x10]
+        lea     rdi, [rsp + 0x90]
+        mov     ecx, 16
+        rep movsq
+        btr     [rsp + 0x90], rax
+        mov     eax, 203                # fails, changing nothing, where no other processor is allowed
+        xor     edi, edi
+        mov     esi, [rsp + 0x114]
+        lea     rdx, [rsp + 0x90]
+        syscall
+.Lpark:
         lock inc dword ptr [rbx + 0x04]
         mov     eax, 202
         mov     rdi, rbx
