@@ -114,3 +114,11 @@ class ModelError(NbxError, ValueError):
 
 class MissingDependencyError(NbxError, ImportError):
     """An optional package is needed; the message names the extra that brings it."""
+
+
+class CertificateError(NbxError, ValueError):
+    """A table of certificates is damaged, or not one."""
+
+
+class UncertifiedKeyError(NbxError, RuntimeError):
+    """NBX_CERTIFIED_ONLY is set, and no certificate covers a launch."""

@@ -105,6 +105,12 @@ def _positive(text: str) -> int:
     return value
 
 
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(text)
+    return text == "1"
+
+
 def _cpu_level(text: str) -> str | None:
     if text not in CPU_LEVELS:
         raise ValueError(text)
@@ -172,4 +178,18 @@ cpu_level: Knob[str | None] = Knob(
     lambda: None,
     ", ".join(CPU_LEVELS),
     "instruction set that CPU kernels are compiled for; the best one the machine has by default",
+)
+tables_dir: Knob[Path] = Knob(
+    "NBX_TABLES",
+    lambda text: Path(text).expanduser(),
+    lambda: cache_dir.get() / "tables",
+    "a directory",
+    "where your own certificates are kept and looked for first",
+)
+certified_only: Knob[bool] = Knob(
+    "NBX_CERTIFIED_ONLY",
+    _switch,
+    lambda: False,
+    "0 or 1",
+    "refuse launches that no certificate covers",
 )

@@ -42,6 +42,11 @@ def _compile_hip(job: Job) -> tuple[bytes, str, Resources]:
 _COMPILERS = {"cpu": _compile_cpu, "cuda": _compile_cuda, "hip": _compile_hip}
 
 
+def artifact_key(job: Job) -> str:
+    """Key of the artifact that `compile_job` gives, without compiling."""
+    return job.key
+
+
 def compile_fresh(job: Job) -> Artifact:
     """Compile a job in this process, whatever the store holds."""
     compiler = _COMPILERS.get(job.target.kind)

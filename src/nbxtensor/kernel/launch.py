@@ -5,15 +5,19 @@ running it costs the device's launch alone. Every run passes through `Plan.run`;
 record it instead.
 """
 
-from collections.abc import Callable, Mapping
+import threading
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.compiler.compile import Job, compile_job
+from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
-from nbxtensor.device.artifact import Options
+from nbxtensor.device.artifact import Artifact, Options
 from nbxtensor.device.protocol import Device
+from nbxtensor.tuning.certificate import Certificate, binary_hash
 
 Grid = tuple[int, int, int]
 Constant = bool | int | float | str | DType | KernelFunction | tuple[int, ...] | None
@@ -44,6 +48,23 @@ class Call:
 
 
 Argument = Pointer | Scalar | int | tuple[int, ...]
+_state = threading.local()
+
+
+class CertificateWarning(UserWarning):
+    """Code runs that is not what a certificate was given for."""
+
+
+@contextmanager
+def planning() -> Generator[list["Plan"]]:
+    """The plans that this thread makes in the block, without those of blocks inside it."""
+    before = getattr(_state, "plans", None)
+    plans: list[Plan] = []
+    _state.plans = plans
+    try:
+        yield plans
+    finally:
+        _state.plans = before
 
 
 def _type_of(argument: Argument) -> str | tuple[str, ...]:
@@ -80,7 +101,9 @@ class Plan:
     """
 
     __slots__ = (
+        "_artifacts",
         "_bound",
+        "_certificate",
         "_fixed",
         "_pointers",
         "arguments",
@@ -125,7 +148,12 @@ class Plan:
         self._fixed = tuple(fixed)
         self._pointers = tuple(pointers)
         self._bound: list[Callable[..., object] | None] = [None, None]
+        self._artifacts: dict[bool, Artifact] = {}
+        self._certificate: Certificate | None = None
         self.run: Callable[..., object] = self._first
+        plans: list[Plan] | None = getattr(_state, "plans", None)
+        if plans is not None:
+            plans.append(self)
 
     def job(self, aligned: bool = True) -> Job:
         """What must be compiled for this plan; `aligned`: every pointer is a multiple of 16 bytes."""
@@ -148,6 +176,29 @@ class Plan:
             divisible=frozenset(divisible),
             target=self.device.target,
         )
+
+    @property
+    def alignments(self) -> tuple[bool, ...]:
+        """The values of `aligned` for which jobs differ."""
+        return (True, False) if self.device.profile.warp_size > 1 else (True,)
+
+    def artifact_key(self, aligned: bool) -> str:
+        """Key of the artifact that will run, without compiling it."""
+        return artifact_key(self.job(aligned))
+
+    def trust(self, certificate: Certificate) -> bool:
+        """Whether the code for aligned pointers is that of a certificate; other code is then checked when it loads."""
+        self._certificate = certificate
+        return self._proved(self._artifact(True))
+
+    def _proved(self, artifact: Artifact) -> bool:
+        return self._certificate is None or self._certificate.covers(artifact.key, binary_hash(artifact))
+
+    def _artifact(self, aligned: bool) -> Artifact:
+        found = self._artifacts.get(aligned)
+        if found is None:
+            found = self._artifacts[aligned] = compile_job(self.job(aligned))
+        return found
 
     def _first(self, *values: int | float) -> None:
         """The first run; finds out how the later ones go."""
@@ -175,5 +226,9 @@ class Plan:
         run(*values)
 
     def _bind(self, aligned: bool) -> Callable[..., object]:
-        kernel = self.device.load(compile_job(self.job(aligned)))
-        return self.device.bind(kernel, self.grid, self._fixed, self.work)
+        artifact = self._artifact(aligned)
+        if not aligned and not self._proved(artifact):
+            text = f"{self.name}: the code for pointers that are no multiple of {ALIGNMENT} is not what was certified"
+            warnings.warn(text, CertificateWarning, stacklevel=2)
+        self._artifacts.clear()
+        return self.device.bind(self.device.load(artifact), self.grid, self._fixed, self.work)

@@ -17,11 +17,13 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast, for_gpu
-from nbxtensor.kernel.pointwise_settings import FlatSetting, flat_candidates, tile_setting
+from nbxtensor.kernel.pointwise_settings import FlatSetting, TileSetting, flat_candidates, tile_candidates
+from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.tensor.check import check_device, check_tensor
 from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.tuning.key import launch_key
 
 Operand = Tensor | bool | int | float
 
@@ -197,27 +199,38 @@ def _make_plan(
     size = prod(shape)
     elements = [s for s, kind in zip(steps, (ELEMENT, *filled), strict=True) if kind == ELEMENT]
     flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)
+    sizes = [result.itemsize] + [o.dtype.itemsize for o in operands if isinstance(o, Tensor) and o.size > 1]
+    example = f"--op {name} --shapes {'x'.join(map(str, shape))} --dtype {result}"
     if size <= 1 or flat:
-        chosen = setting or flat_candidates(device.profile, result.itemsize)[0]
-        grid = (-(-size // chosen.block), 1, 1)
         arguments["n_elements"] = size
-        constants["BLOCK_SIZE"] = chosen.block
-        options = Options(num_warps=chosen.num_warps)
-        plan = Plan(name, pointwise_flat_kernel, device, grid, arguments, constants, options, size)
-        return plan, shape, result, device
+
+        def flat_plan(chosen: FlatSetting) -> Plan:
+            grid = (-(-size // chosen.block), 1, 1)
+            options = Options(num_warps=chosen.num_warps)
+            own = {**constants, "BLOCK_SIZE": chosen.block}
+            return Plan(name, pointwise_flat_kernel, device, grid, arguments, own, options, size)
+
+        if setting is not None:
+            return flat_plan(setting), shape, result, device
+        key = launch_key("pointwise", "flat", {"elements": size}, sizes, device.target, example=example)
+        return tuned(key, flat_candidates(device.profile, result.itemsize), flat_plan), shape, result, device
     outer = merged[:-1] or (1,)
     padded = [s if len(merged) > 1 else (0, *s) for s in steps]
     rows, cols = prod(outer), size // prod(outer)
     inners = tuple(s[-1] if s[-1] in (0, 1) else 2 for s in padded)
-    block_rows, block_cols = tile_setting(device.profile, rows, cols, inners)
-    grid = (-(-rows // block_rows) * -(-cols // block_cols), 1, 1)
     names = ("out_strides", "strides0", "strides1", "strides2")
     arguments |= {"n_rows": rows, "n_cols": cols, "shape": outer, **dict(zip(names, padded, strict=True))}
     constants |= {"INNERS": inners, "NDIM": len(outer), "NARROW": rows < 2**31}
-    constants |= {"BLOCK_ROWS": block_rows, "BLOCK_COLS": block_cols}
-    options = Options(num_warps=1 if device.profile.warp_size == 1 else 4)
-    plan = Plan(name, pointwise_tile_kernel, device, grid, arguments, constants, options, size)
-    return plan, shape, result, device
+
+    def tile_plan(chosen: TileSetting) -> Plan:
+        grid = (-(-rows // chosen.rows) * -(-cols // chosen.columns), 1, 1)
+        own = {**constants, "BLOCK_ROWS": chosen.rows, "BLOCK_COLS": chosen.columns}
+        options = Options(num_warps=chosen.num_warps)
+        return Plan(name, pointwise_tile_kernel, device, grid, arguments, own, options, size)
+
+    flags = ("".join(map(str, inners)),)
+    key = launch_key("pointwise", "tile", {"count": rows, "length": cols}, sizes, device.target, flags, example)
+    return tuned(key, tile_candidates(device.profile, rows, cols, inners), tile_plan), shape, result, device
 
 
 def check_out(name: str, out: Tensor, shape: tuple[int, ...], dtype: DType, device: Device) -> None:
@@ -233,8 +246,8 @@ def _key(operand: Operand | None) -> Form | None:
     return operand.form if isinstance(operand, Tensor) else None
 
 
-_plans: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = {}
-_recent: dict[Any, tuple[Callable[..., object], Form, Callable[[int], Buffer]]] = {}
+_plans: dict[Any, tuple[Plan, tuple[int, ...], DType, Device]] = plan_cache()
+_recent: dict[Any, tuple[Callable[..., object], Form, Callable[[int], Buffer]]] = plan_cache()
 
 
 def pointwise(

@@ -56,12 +56,28 @@ def flat_candidates(profile: Profile, itemsize: int) -> tuple[FlatSetting, ...]:
     return found
 
 
-def tile_setting(profile: Profile, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[int, int]:
-    """Rows and columns per program; square where some operand does not run along the inner dimension."""
+@dataclass(frozen=True, slots=True)
+class TileSetting:
+    """Rows and columns of a program, and its warps."""
+
+    rows: int
+    columns: int
+    num_warps: int
+
+
+def tile_candidates(profile: Profile, rows: int, cols: int, inners: tuple[int, ...]) -> tuple[TileSetting, ...]:
+    """The settings worth trying for rows times columns, best guess first.
+
+    Tiles are square where some operand does not run along the inner dimension (2 among `inners`).
+    """
     if profile.warp_size == 1:
-        elements, widest = 2048, 2048
+        tried = [(2048, 2048, 1), (4096, 4096, 1), (1024, 1024, 1)]
     else:
-        elements, widest = 1024, 32 if 2 in inners else 1024
-    elements = min(elements, profile.reduce_tile_max)
-    block_cols = min(power_of_two(cols), widest, elements)
-    return max(1, min(power_of_two(rows), elements // block_cols)), block_cols
+        widest = 32 if 2 in inners else 1024
+        tried = [(1024, widest, 4), (2048, 2 * widest, 4), (512, widest, 2), (2048, widest, 8)]
+    found: list[TileSetting] = []
+    for elements, widest, warps in tried:
+        elements = min(elements, profile.reduce_tile_max)
+        columns = min(power_of_two(cols), widest, elements)
+        found.append(TileSetting(max(1, min(power_of_two(rows), elements // columns)), columns, warps))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,70 @@
+"""Plans with a chosen setting: certified where a certificate covers exactly what will run, else the default."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from nbxtensor.kernel.launch import Plan, planning
+from nbxtensor.tuning.certificate import Certificate
+from nbxtensor.tuning.choose import note, proved, wish_for
+from nbxtensor.tuning.key import LaunchKey
+
+S = TypeVar("S")
+M = TypeVar("M")
+
+_caches: list[dict[Any, Any]] = []
+
+
+def plan_cache() -> dict[Any, Any]:
+    """A dict of plans by the forms of their operands, emptied by `forget_plans`."""
+    cache: dict[Any, Any] = {}
+    _caches.append(cache)
+    return cache
+
+
+def forget_plans() -> None:
+    """Let every later call choose its setting anew."""
+    for cache in _caches:
+        cache.clear()
+
+
+def _uncovered(certificate: Certificate, plans: Sequence[Plan]) -> str:
+    """Why the certificate does not cover what these plans run; "" if it does."""
+    for plan in plans:
+        for aligned in plan.alignments:
+            if not certificate.covers(plan.artifact_key(aligned)):
+                return f"{plan.fn.__name__} was compiled from other sources, or by another compiler"
+        if plan.device.computes and not plan.trust(certificate):
+            return f"the code of {plan.fn.__name__} is not what was proved"
+    return ""
+
+
+def tuned(key: LaunchKey, candidates: Sequence[S], make: Callable[[S], M]) -> M:
+    """What `make` makes of the best setting that may be used for `key`.
+
+    Parameters
+    ----------
+    candidates
+        The settings that the operator declares for this call, the default first.
+    make
+        Makes the plans of a setting, all of them before it returns; those that it lets another `tuned` make belong
+        to that one's key.
+    """
+    wish = wish_for(key, candidates)
+    if wish is not None:
+        with planning() as plans:
+            made = make(cast("S", wish.setting))
+        wish.taken.append((key, list(plans)))
+        return made
+    found = proved(key, candidates)
+    if isinstance(found, str):
+        note(key, candidates[0], candidates, "stale" if found else "uncertified", found)
+        return make(candidates[0])
+    setting, certificate = found
+    with planning() as plans:
+        made = make(setting)
+    reason = _uncovered(certificate, plans)
+    if not reason:
+        note(key, setting, candidates, "certified")
+        return made
+    note(key, candidates[0], candidates, "stale", reason)
+    return make(candidates[0])

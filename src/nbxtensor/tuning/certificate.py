@@ -1,0 +1,124 @@
+"""Certificates: what was proved and measured for one launch key, as one line of JSON."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import sha256
+from typing import Any, cast
+
+from nbxtensor.base.errors import CertificateError
+from nbxtensor.device.artifact import Artifact
+
+Setting = Mapping[str, "bool | int | str"]
+DIGITS = 16
+"""Hexadecimal digits kept of each hash: 64 bits, so that a chance match is out of the question."""
+
+
+def encode(setting: object) -> dict[str, Any]:
+    """A setting (a frozen dataclass of plain values, or a tuple of them) as JSON values."""
+    if is_dataclass(setting):
+        return {f.name: getattr(setting, f.name) for f in fields(setting)}
+    values = cast("tuple[Any, ...]", setting if isinstance(setting, tuple) else (setting,))
+    return {str(i): v for i, v in enumerate(values)}
+
+
+def binary_hash(artifact: Artifact) -> str:
+    """Hash of the compiled code."""
+    return sha256(artifact.binary).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A setting that was proved for a launch key.
+
+    Attributes
+    ----------
+    key
+        The launch key, as text.
+    setting
+        The setting, encoded.
+    tie
+        Whether it is the declared default, which nothing beat by more than the noise.
+    artifacts
+        Key -> hash of the code (16 digits each) of every artifact that was proved.
+    proof
+        What it passed: ``cases``, the largest ``error`` as a part of the operator's bound, and ``bits``.
+    time
+        Microseconds and spread: of this setting and of the default.
+    compiler, driver
+        What compiled and ran it.
+    """
+
+    key: str
+    setting: Setting
+    tie: bool
+    artifacts: Mapping[str, str]
+    proof: Mapping[str, Any]
+    time: Mapping[str, Any]
+    compiler: str
+    driver: str
+
+    def line(self) -> str:
+        """The certificate as a line: the same text for the same content."""
+        content = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    def covers(self, key: str, code: str | None = None) -> bool:
+        """Whether the artifact `key` (and its code, if its hash is given) is among those that were proved."""
+        found = self.artifacts.get(key[:DIGITS])
+        return found is not None and (code is None or found == code)
+
+
+_KINDS: dict[str, type] = {
+    "key": str, "setting": dict, "tie": bool, "artifacts": dict, "proof": dict, "time": dict, "compiler": str,
+    "driver": str,
+}  # fmt: skip
+
+
+def parse(line: str, where: str) -> Certificate:
+    """The certificate on a line; `where` is named in errors.
+
+    Raises
+    ------
+    CertificateError
+        The line is not one.
+    """
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise CertificateError("read certificates", f"{where} is not JSON", got=line[:80]) from error
+    if not isinstance(content, dict) or set(cast("dict[str, Any]", content)) != set(_KINDS):
+        raise CertificateError("read certificates", f"{where} is not a certificate", got=line[:80], allowed=_KINDS)
+    values = cast("dict[str, Any]", content)
+    for name, kind in _KINDS.items():
+        if type(values[name]) is not kind:
+            problem = f"{name} in {where} has the wrong type"
+            raise CertificateError("read certificates", problem, got=type(values[name]).__name__, allowed=kind.__name__)
+    if not all(isinstance(v, str) for v in values["artifacts"].values()):
+        raise CertificateError("read certificates", f"artifacts in {where} are not hashes", got=line[:80])
+    return Certificate(**values)
+
+
+def merged(old: Certificate, new: Certificate) -> Certificate:
+    """Two certificates of one key: the artifacts of both if they say the same setting, else the newer one."""
+    if old.setting != new.setting:
+        return new
+    return replace(new, artifacts={**old.artifacts, **new.artifacts})
+
+
+def read_table(text: str, where: str) -> dict[str, Certificate]:
+    """Key -> certificate of a table: one certificate a line. Lines of one key are merged."""
+    found: dict[str, Certificate] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            one = parse(line, f"line {number} of {where}")
+            found[one.key] = merged(found[one.key], one) if one.key in found else one
+    return found
+
+
+def write_table(certificates: Iterable[Certificate]) -> str:
+    """The table of these certificates: sorted by key, so that tables merge line by line."""
+    by_key: dict[str, Certificate] = {}
+    for one in certificates:
+        by_key[one.key] = merged(by_key[one.key], one) if one.key in by_key else one
+    return "".join(f"{by_key[key].line()}\n" for key in sorted(by_key))

@@ -1,0 +1,64 @@
+"""Where certificates are found: the user's tables, packs, and the tables that are shipped.
+
+A table is ``<arch>/<operator>.json``, one certificate a line. Of several certificates for a key the first place
+counts, in this order: the folder of NBX_TABLES (by default ``tables`` in the cache folder), packs in use, the package.
+"""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.knobs import tables_dir
+from nbxtensor.tuning.certificate import Certificate, read_table
+
+SHIPPED = Path(__file__).parent / "tables"
+_found: dict[tuple[str, str], list[dict[str, Certificate]]] = {}
+_lock = threading.Lock()
+
+
+class TableWarning(UserWarning):
+    """A table cannot be read; its keys count as uncertified."""
+
+
+def folders() -> tuple[Path, ...]:
+    """Folders that hold tables, the one that counts first at the front."""
+    return tables_dir.get(), SHIPPED
+
+
+def _texts(arch: str, operator: str) -> Iterator[tuple[str, str]]:
+    """(where, text) of every table of an operator."""
+    for folder in folders():
+        path = folder / arch / f"{operator}.json"
+        try:
+            yield str(path), path.read_text()
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            warnings.warn(f"{path} cannot be read ({error})", TableWarning, stacklevel=6)
+
+
+def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
+    """The tables of an operator, those that count first at the front; read once for each process."""
+    found = _found.get((arch, operator))
+    if found is None:
+        with _lock:
+            found = []
+            for where, text in _texts(arch, operator):
+                try:
+                    found.append(read_table(text, where))
+                except CertificateError as error:
+                    warnings.warn(str(error), TableWarning, stacklevel=6)
+            _found[arch, operator] = found
+    return found
+
+
+def certificates(arch: str, operator: str, key: str) -> list[Certificate]:
+    """What was proved for a key, the certificate that counts first at the front."""
+    return [table[key] for table in tables(arch, operator) if key in table]
+
+
+def forget() -> None:
+    """Read the tables again when they are next asked for."""
+    _found.clear()
