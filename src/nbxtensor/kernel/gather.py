@@ -6,7 +6,6 @@ is moved to its nearest end, so that nothing outside the tensor is ever read.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -20,8 +19,10 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import offset_of, power_of_two
+from nbxtensor.kernel.tuned import FIXED, plan_memo, tuned
 from nbxtensor.tensor.check import check_tensor
 from nbxtensor.tensor.tensor import Tensor
+from nbxtensor.tuning.key import launch_key
 
 _BITS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
@@ -85,7 +86,7 @@ def _kind(stride: int) -> int:
 Steps = tuple[int, ...]
 
 
-@lru_cache(maxsize=4096)
+@plan_memo
 def _plan(
     name: str,
     device: Device,
@@ -128,7 +129,16 @@ def _plan(
         "WHOLE": rows % block_rows == 0 and columns % block_columns == 0,
     }
     grid = (-(-rows // block_rows) * -(-columns // block_columns), 1, 1)
-    return Plan(name, gather_kernel, device, grid, arguments, constants, Options(num_warps=4), rows * columns)
+    options = Options(num_warps=4)
+    kinds = f"step {constants['X_KIND']}{constants['INDEX_KIND']}{constants['OUT_KIND']}"
+    lengths = {"count": rows, "length": columns}
+    example = f"--op {name} --shapes {rows}x{columns} --dtype {types[0]}"
+    key = launch_key(
+        "gather", f"{len(sizes)} axes", lengths, [t.itemsize for t in types], device.target, (kinds,), example
+    )
+    return tuned(
+        key, FIXED, lambda _: Plan(name, gather_kernel, device, grid, arguments, constants, options, rows * columns)
+    )
 
 
 def check_index(name: str, index: Tensor, x: Tensor) -> None:

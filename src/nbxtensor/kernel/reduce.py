@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import CompileError
 from nbxtensor.base.shapes import normalize_axes, reduced_shape
 from nbxtensor.compiler.source import KernelFunction, kernel, tl
 from nbxtensor.device.artifact import Options
-from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.reduce_settings import Setting, candidates
 from nbxtensor.kernel.rows import (
     GROUP,
-    LANES,
     MASKED,
     Rows,
     cached,
@@ -34,11 +33,12 @@ from nbxtensor.kernel.rows import (
     offset_of,
     passes_of,
     per_row,
-    power_of_two,
 )
+from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.form import Form, contiguous_form
 from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.tuning.key import launch_key
 
 TILES_OF_CPU = 2
 
@@ -241,43 +241,24 @@ def reduce_kernel(
         tl.store(out + k * out_inner, result)
 
 
-def rows_within(kept: int, tile: int, profile: Profile, function: str) -> int:
-    """At most `kept` (a power of two): as many rows of `tile` elements as the profile allows in one reduced tile.
-
-    Raises
-    ------
-    CompileError
-        If it does not even allow one.
-    """
-    cap = profile.reduce_tile_max
-    if tile > cap:
-        problem = "rows are reduced in tiles that the device does not allow"
-        raise CompileError(function, problem, got=tile, allowed=f"at most {cap}")
-    return min(kept, 1 << (cap // tile).bit_length() - 1)
-
-
-def _settings(name: str, reduction: Reduction, rows: Rows, profile: Profile) -> tuple[int, int, Options]:
-    """Kept indices and row elements in a tile, and warps.
-
-    A thread of a GPU holds 32 elements, fewer where it loops over a long row; a CPU takes long rows one at a time,
-    which keeps the accumulators in the first cache. Where the order shows, a tile has all lanes.
-    """
-    ordered = reduction.combine in (add, multiply) and reduction.accumulator.kind == "f"
-    lanes = LANES if ordered else min(LANES, profile.reduce_tile_max)
-    tile = min(lanes, max(4, power_of_two(rows.length)))
-    widest = rows_within(power_of_two(rows.inner), tile, profile, f"nbx.{name}")
-    if profile.warp_size == 1:
-        kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
-        return min(kept, widest), tile, Options(num_warps=1)
-    if rows.axis == 0:
-        kept = min(max(16, 8192 // tile), widest)
-        return kept, tile, Options(num_warps=min(16, max(4, power_of_two(kept * tile // 1024))))
-    kept = min(max(1, 2048 // tile), widest)
-    return kept, tile, Options(num_warps=8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024)))
-
-
 def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int) -> Plan:
-    kept, tile, options = _settings(name, reduction, rows, device.profile)
+    """The launch with the best setting that may be used."""
+    sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
+    steps = f"step {''.join(map(str, (*rows.flags(0), *rows.flags(1))))}"
+    bytes_each = (x.itemsize, reduction.accumulator.itemsize)
+    flags = (steps, reduction.combine.__name__)
+    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x}"
+    key = launch_key("reduce", "groups", sizes, bytes_each, device.target, flags, example)
+    ordered = reduction.combine in (add, multiply) and reduction.accumulator.kind == "f"
+    found = candidates(name, ordered, rows, device.profile)
+    return tuned(key, found, lambda chosen: plan_of(name, reduction, x, out, device, rows, total, chosen))
+
+
+def plan_of(
+    name: str, reduction: Reduction, x: DType, out: DType, device: Device, rows: Rows, total: int, setting: Setting
+) -> Plan:
+    """The launch that reduces rows (of `total` elements in the tensor reduced first) in one way."""
+    kept, tile, options = setting.kept, setting.tile, Options(num_warps=setting.num_warps)
     n = rows.length
     blocks = -(-rows.inner // kept)
     tail = rows.tail(tile, device.profile)
@@ -343,7 +324,7 @@ class _Launches:
         return out
 
 
-_plans: dict[Any, _Launches] = {}
+_plans: dict[Any, _Launches] = plan_cache()
 
 
 def reduce(

@@ -14,6 +14,7 @@ What is scanned is a `nbxtensor.kernel.reduce.Reduction`: its `prepare`, `identi
 """
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from nbxtensor.base.dtypes import DType
@@ -24,7 +25,9 @@ from nbxtensor.kernel.reduce import Reduction, as_is, keep
 from nbxtensor.kernel.rows import Rows, cached, rows_of
 from nbxtensor.kernel.scan_kernels import AFTER, TOTALS, WHOLE, cumulative_serial_kernel, cumulative_tile_kernel
 from nbxtensor.kernel.scan_settings import SEGMENT, TILE, Setting, candidates
+from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.tuning.key import LaunchKey, launch_key
 
 MOST_TOTALS = 256
 """Totals that a program adds up itself."""
@@ -152,7 +155,25 @@ def launches(
         rows = replace(rows, inner_strides=(0, 0))  # the offset of the only row is seen to be aligned
     of = _Scan(name, reduction, x, out, device, rows, exclusive)
     if setting is None:
-        setting = candidates(rows, device.profile, reduction.accumulator.itemsize, name)[0]
+        found = candidates(rows, device.profile, reduction.accumulator.itemsize, name)
+        return tuned(_key(of), found, lambda chosen: _launches(of, chosen))
+    return _launches(of, setting)
+
+
+def _key(of: _Scan) -> LaunchKey:
+    rows = of.rows
+    sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
+    steps = f"step {''.join(map(str, (*rows.flags(0), *rows.flags(1))))}"
+    flags = (steps, of.reduction.combine.__name__, f"vectors of {gcd(rows.length, 16)}")
+    bytes_each = (of.x.itemsize, of.out.itemsize, of.reduction.accumulator.itemsize)
+    example = f"--op {of.name} --shapes {rows.count}x{rows.length} --dtype {of.x}"
+    variant = "exclusive" if of.exclusive else "rows"
+    return launch_key("scan", variant, sizes, bytes_each, of.device.target, flags, example)
+
+
+def _launches(of: _Scan, setting: Setting) -> Launches:
+    """The launches in one way."""
+    name, reduction, device, rows = of.name, of.reduction, of.device, of.rows
     if not setting.split:
         return Launches(_plan(of, setting, WHOLE))
     segments, accumulator = -(-rows.length // setting.segment), reduction.accumulator
@@ -164,7 +185,7 @@ def launches(
     return Launches(_plan(of, setting, AFTER), _Before(_plan(of, setting, TOTALS), between, rows.count * segments))
 
 
-_plans: dict[Any, Launches] = {}
+_plans: dict[Any, Launches] = plan_cache()
 
 
 def scan(name: str, reduction: Reduction, x: Tensor, axis: int, out: Tensor) -> None:

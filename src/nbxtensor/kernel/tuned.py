@@ -1,7 +1,8 @@
 """Plans with a chosen setting: certified where a certificate covers exactly what will run, else the default."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar, cast
 
 from nbxtensor.kernel.launch import Plan, planning
 from nbxtensor.tuning.certificate import Certificate
@@ -10,8 +11,13 @@ from nbxtensor.tuning.key import LaunchKey
 
 S = TypeVar("S")
 M = TypeVar("M")
+P = ParamSpec("P")
+
+FIXED: tuple[tuple[()]] = ((),)
+"""The candidates of launches that know one way."""
 
 _caches: list[dict[Any, Any]] = []
+_memos: list[Callable[[], None]] = []
 
 
 def plan_cache() -> dict[Any, Any]:
@@ -21,10 +27,19 @@ def plan_cache() -> dict[Any, Any]:
     return cache
 
 
+def plan_memo(make: Callable[P, M]) -> Callable[P, M]:
+    """Keep the plans that a function of hashable arguments makes, until `forget_plans`."""
+    kept = lru_cache(maxsize=4096)(make)
+    _memos.append(kept.cache_clear)
+    return cast("Callable[P, M]", kept)
+
+
 def forget_plans() -> None:
     """Let every later call choose its setting anew."""
     for cache in _caches:
         cache.clear()
+    for clear in _memos:
+        clear()
 
 
 def _uncovered(certificate: Certificate, plans: Sequence[Plan]) -> str:

@@ -1,7 +1,6 @@
 """How convolutions are launched: which kernel, which tile, and whether the input is laid out first."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 from nbxtensor.base.dtypes import DType, float32, float64
@@ -9,6 +8,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.conv import conv_direct_kernel, conv_kernel
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.tuned import FIXED, plan_memo, tuned
 from nbxtensor.ops._walk import (
     LaidOut,
     Launches,
@@ -20,7 +20,9 @@ from nbxtensor.ops._walk import (
     laid_out,
     line_tile_for,
     wants_copy,
+    window_key,
 )
+from nbxtensor.tuning.buckets import bucket
 
 CHUNK = 512
 UNROLLED = 64  # longest chain that is written out
@@ -113,7 +115,7 @@ def settings_for(p: Problem, device: Device) -> Tile | LineTile:
     return Tile(bm, bn, bk, plane, 1)
 
 
-@lru_cache(maxsize=4096)
+@plan_memo
 def launches_of(p: Problem, device: Device, settings: Tile | LineTile | None) -> Launches:
     """The launches of a convolution; `settings` None: the best ones known."""
     settings = settings_for(p, device) if settings is None else settings
@@ -126,9 +128,11 @@ def launches_of(p: Problem, device: Device, settings: Tile | LineTile | None) ->
     if copied:
         layout = laid_out("conv", p.walk, p.types[0], device, 0.0)
         reading = layout.reading
+    flags = ("copied" if copied else "in place", f"k {bucket('k', p.k)}")
+    key = window_key("conv", p.walk, p.types, device, settings, *flags)
     if isinstance(settings, Tile):
-        return Launches(layout, _tiled(p, device, settings, reading))
-    return Launches(layout, _direct(p, device, settings, reading, copied))
+        return Launches(layout, tuned(key, FIXED, lambda _: _tiled(p, device, settings, reading)))
+    return Launches(layout, tuned(key, FIXED, lambda _: _direct(p, device, settings, reading, copied)))
 
 
 def _pointers(p: Problem) -> dict[str, Argument]:

@@ -17,6 +17,7 @@ from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_settings import Setting, tile_of
 from nbxtensor.ops._softmax_split import HANDED_ON, softmax_split_groups_kernel, softmax_split_lanes_kernel
 from nbxtensor.ops._softmax_split_write import softmax_split_finish_kernel, softmax_split_write_kernel
+from nbxtensor.tuning.key import LaunchKey, launch_key
 
 VECTOR = 16
 FEW_GROUPS = 4
@@ -65,6 +66,17 @@ class Case:
             return 1
         outer = (*rows.outer_strides[0], *rows.outer_strides[1]) if rows.programs > 1 else ()
         return gcd(VECTOR, rows.length, self.step(0), self.step(1), *outer)
+
+    @property
+    def key(self) -> LaunchKey:
+        """The launch key: the sizes, and what else decides which candidates there are and how they read."""
+        rows = self.rows
+        flags = [name for name, held in (("safe", self.safe), ("in place", not self.out_is_new)) if held]
+        flags.append(f"vectors of {min(self.vector, VECTOR // self.dtype.itemsize)}")
+        flags += [f"step {int(rows.unit(i))}{int(self.dense(i))}" for i in range(2)]
+        sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
+        example = f"--op {self.name} --shapes {rows.count}x{rows.length} --dtype {self.dtype}"
+        return launch_key("softmax", self.name, sizes, (self.dtype,), self.device.target, flags, example)
 
     def walk(self, kept: int, shift: int) -> tuple[object, ...]:
         """Constant WALK of the kernels for blocks of `kept` rows; `shift` as there."""

@@ -1,5 +1,6 @@
 """How kernels with sliding windows find their elements: in the input, or in a copy that suits vectors better."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -9,9 +10,12 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.kernel.tuned import FIXED, tuned
 from nbxtensor.kernel.window import lay_out_kernel
 from nbxtensor.ops._window import Window
 from nbxtensor.tensor.tensor import Tensor, empty
+from nbxtensor.tuning.certificate import encode
+from nbxtensor.tuning.key import LaunchKey, launch_key
 
 OVERRUN = 1024
 """Elements behind a copy that may be read (and are then dropped)."""
@@ -159,6 +163,17 @@ def wants_copy(walk: Walk, profile: Profile) -> bool:
     return any(reading.pad) or (reading.place[2] != 1 and prod(window.taps) > 2 * prod(window.stride))
 
 
+def window_key(
+    name: str, walk: Walk, types: Sequence[DType | None], device: Device, setting: object, *flags: str
+) -> LaunchKey:
+    """The launch key of a kernel that slides a window; its setting follows from the sizes, and is part of it."""
+    sizes = {"count": walk.batch * walk.channels, "length": prod(walk.places)}
+    taps = "x".join(map(str, walk.window.taps))
+    shown = ("-" if one is None else one.name for one in types)
+    values = " ".join(f"{n}={v}" for n, v in encode(setting).items())
+    return launch_key("window", name, sizes, shown, device.target, (f"taps {taps}", values, *flags), f"--op {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class LaidOut:
     """A copy to make before: its launch, its number of elements, and how kernels read it."""
@@ -218,7 +233,9 @@ def laid_out(name: str, walk: Walk, dtype: DType, device: Device, fill: float | 
     )
     if phases == 1:
         reading = replace(reading, tap=tuple(t * d for t, d in zip(reading.tap, window.dilation, strict=True)))
-    return LaidOut(Plan(name, lay_out_kernel, device, grid, arguments, constants, options, size), size, reading)
+    key = window_key("lay_out", walk, [dtype], device, (height, columns))
+    plan = tuned(key, FIXED, lambda _: Plan(name, lay_out_kernel, device, grid, arguments, constants, options, size))
+    return LaidOut(plan, size, reading)
 
 
 @dataclass(frozen=True, slots=True)

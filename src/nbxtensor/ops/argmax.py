@@ -25,7 +25,7 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.order import largest_key, smallest_key
-from nbxtensor.kernel.reduce import rows_within
+from nbxtensor.kernel.reduce_settings import rows_within
 from nbxtensor.kernel.rows import (
     GROUP,
     Rows,
@@ -39,9 +39,11 @@ from nbxtensor.kernel.rows import (
     per_row,
     power_of_two,
 )
+from nbxtensor.kernel.tuned import FIXED, plan_cache, tuned
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.max import check_rows, key_dtype
 from nbxtensor.tensor.tensor import Tensor, empty
+from nbxtensor.tuning.key import launch_key
 
 TILE = 1024
 
@@ -115,6 +117,14 @@ def argmax_kernel(
         tl.store(key_out + slot, largest, mask=k < inner)
 
 
+def _tuned(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
+    sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
+    flags = (f"step {''.join(map(str, rows.flags(0)))}", "first" if first else "later")
+    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x.dtype}"
+    key = launch_key("argmax", "rows", sizes, (x.dtype.itemsize,), x.device.target, flags, example)
+    return tuned(key, FIXED, lambda _: _plan(name, x, rows, first))
+
+
 def _plan(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
     key = key_dtype(x.dtype)
     profile = x.device.profile
@@ -151,13 +161,13 @@ def _plan(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
     )
 
 
-_plans: dict[Any, list[tuple[Plan, int]]] = {}
+_plans: dict[Any, list[tuple[Plan, int]]] = plan_cache()
 
 
 def _stages(name: str, x: Tensor, axes: tuple[int, ...]) -> list[tuple[Plan, int]]:
     """The launches, each with the number of positions it leaves."""
     passes = passes_of(x.shape, x.strides, axes)
-    return [(_plan(name, x, rows, rows is passes[0]), rows.count * rows.groups) for rows in passes]
+    return [(_tuned(name, x, rows, rows is passes[0]), rows.count * rows.groups) for rows in passes]
 
 
 def _find(name: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:

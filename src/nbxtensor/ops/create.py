@@ -18,12 +18,14 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Plan, Pointer, Scalar
 from nbxtensor.kernel.math import cast
+from nbxtensor.kernel.tuned import FIXED, tuned
 from nbxtensor.ops._categories import check_dtype, check_tensor
 from nbxtensor.ops.comparison import greater_equal
 from nbxtensor.ops.copy import copy_into, where
 from nbxtensor.tensor.check import check_count
 from nbxtensor.tensor.defaults import resolve_device
 from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.tuning.key import launch_key
 
 Number = bool | int | float
 
@@ -48,7 +50,9 @@ def _steps(name: str, start: Number, step: Number, n: int, dtype: DType, device:
     arguments = {"out_ptr": Pointer(dtype), "start": Scalar(kind), "step": Scalar(kind), "n_elements": n}
     constants = {"RESULT": dtype, "BLOCK_SIZE": block}
     options = Options(num_warps=1 if cpu else 4)
-    plan = Plan(name, arange_kernel, device, (-(-n // block), 1, 1), arguments, constants, options, n)
+    grid = (-(-n // block), 1, 1)
+    key = launch_key("arange", kind.name, {"elements": n}, (dtype,), device.target, example=f"--op {name} --shapes {n}")
+    plan = tuned(key, FIXED, lambda _: Plan(name, arange_kernel, device, grid, arguments, constants, options, n))
     convert = int if kind is int64 else float
     plan.run(out.ptr, convert(start), convert(step))
     return out

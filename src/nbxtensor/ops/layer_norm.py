@@ -17,6 +17,7 @@ Guarantee
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,15 @@ from nbxtensor.base.errors import AxisError, DTypeError
 from nbxtensor.base.shapes import broadcast_strides, normalize_axes
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
+from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer, Scalar
-from nbxtensor.kernel.reduce import minus_zero, row_sum, rows_within, tree_sum
+from nbxtensor.kernel.reduce import minus_zero, row_sum, tree_sum
+from nbxtensor.kernel.reduce_settings import rows_within
 from nbxtensor.kernel.rows import (
     GROUP,
     LANES,
+    Rows,
     cached,
     in_row,
     kept_block,
@@ -43,9 +47,11 @@ from nbxtensor.kernel.rows import (
     rows_of,
     store_tile,
 )
+from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.ops._categories import number
 from nbxtensor.tensor.check import check_device, check_tensor
 from nbxtensor.tensor.tensor import Tensor, new
+from nbxtensor.tuning.key import launch_key
 
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32)
 
@@ -180,16 +186,57 @@ def _plan(
                 full[d] = step
         strides.append(tuple(full))
     rows = rows_of(x.shape, axes, strides)
-    n = rows.length
-    on_gpu = x.device.profile.warp_size > 1
-    tile = min(LANES, max(4, power_of_two(n)))
-    tiles = -(-n // tile)
+    sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
+    dtypes_used = [t.dtype for t in (x, weight, bias, out) if t is not None]
+    steps = "".join(str(int(rows.unit(i))) for i in range(4))
+    flags = [f"step {steps}", f"along {rows.axis}", *(n for n, t in (("weight", weight), ("bias", bias)) if t)]
+    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x.dtype}"
+    key = launch_key("norm", name, sizes, dtypes_used, x.device.target, flags, example)
+    found = candidates(rows, x.device.profile, function, looped)
+    return tuned(key, found, lambda chosen: _plan_of(name, x, weight, bias, out, rows, chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Rows of a block, warps, and whether a program goes over its rows three times instead of holding them."""
+
+    kept: int
+    num_warps: int
+    looped: bool
+
+
+def candidates(rows: Rows, profile: Profile, function: str, looped: bool | None = None) -> tuple[Setting, ...]:
+    """The settings worth trying for these rows, best guess first; all give the same bits. `looped` rules some out."""
+    on_gpu = profile.warp_size > 1
+    tile = tile_of(rows.length)
+    tiles = -(-rows.length // tile)
     if looped is None:
-        looped = tiles > (8 if rows.axis == 1 else 1) if on_gpu else tiles > 1 or n % tile != 0
-    kept = max(1, (4096 if on_gpu else 1024) // (tile * (1 if looped else tiles)))
+        looped = tiles > (8 if rows.axis == 1 else 1) if on_gpu else tiles > 1 or rows.length % tile != 0
+    held = tile * (1 if looped else tiles)
+    kept = max(1, (4096 if on_gpu else 1024) // held)
     if rows.axis == 0:
         kept = max(kept, 8) if on_gpu else max(32, 16_384 // tile)
-    kept = min(rows_within(power_of_two(rows.inner), tile, x.device.profile, function), kept)
+    widest = rows_within(power_of_two(rows.inner), tile, profile, function)
+    kept = min(widest, kept)
+    warps = min(16, max(4, power_of_two(kept * held // 1024)))
+    if on_gpu:
+        tried = [(kept, warps), (max(1, kept // 2), max(2, warps // 2)), (kept, min(16, 2 * warps)), (kept, warps // 2)]
+    else:
+        tried = [(kept, warps), (max(1, kept // 2), warps), (min(widest, 2 * kept), warps)]
+    return tuple(dict.fromkeys(Setting(k, w, looped) for k, w in tried))
+
+
+def tile_of(n: int) -> int:
+    """Elements of a row in a tile."""
+    return min(LANES, max(4, power_of_two(n)))
+
+
+def _plan_of(
+    name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, out: Tensor, rows: Rows, setting: Setting
+) -> Plan:
+    kept, looped, n = setting.kept, setting.looped, rows.length
+    tile = tile_of(n)
+    tiles = -(-n // tile)
     blocks = -(-rows.inner // kept)
     pointers: dict[str, Argument] = {"x": Pointer(x.dtype)}
     constants: dict[str, Constant] = {}
@@ -231,12 +278,12 @@ def _plan(
         "GROUPS": 1 if groups == 1 else min(LANES, max(4, power_of_two(groups))),
         "GROUP_SIZE": GROUP,
     }
-    warps = min(16, max(4, power_of_two(kept * tile * (1 if looped else tiles) // 1024)))
     grid = (rows.programs * blocks, 1, 1)
-    return Plan(name, norm_kernel, x.device, grid, arguments, constants, Options(num_warps=warps), x.size)
+    options = Options(num_warps=setting.num_warps)
+    return Plan(name, norm_kernel, x.device, grid, arguments, constants, options, x.size)
 
 
-_plans: dict[Any, Plan] = {}
+_plans: dict[Any, Plan] = plan_cache()
 
 
 def run(

@@ -20,7 +20,6 @@ Guarantee
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -36,11 +35,13 @@ from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.kernel.tuned import plan_memo, tuned
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._matmul_kernels import matmul_kernel, matmul_outer_kernel
 from nbxtensor.tensor.check import check_device
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
+from nbxtensor.tuning.key import launch_key
 
 CHUNK = 512
 FEW_ROWS = 4
@@ -91,14 +92,19 @@ class Tile:
     outer: bool = False
 
 
-def tile_for(product: Product, compute: DType, profile: Profile) -> Tile:
-    """Tile of a product; none changes a bit. A step along k divides a chunk, and K where it can: that saves a mask."""
+def tile_candidates(product: Product, compute: DType, profile: Profile) -> tuple[Tile, ...]:
+    """The tiles worth trying for a product, best guess first; none changes a bit.
+
+    A step along k divides a chunk, and K where it can: that saves a mask.
+    """
     one_thread = profile.warp_size == 1
     rows, columns = power_of_two(product.m), power_of_two(product.n)
     if compute is not dtypes.float32:
-        return Tile(min(16, rows), min(32, columns), 4, 4, outer=True)
+        return (Tile(min(16, rows), min(32, columns), 4, 4, outer=True),)
     if one_thread and rows <= FEW_ROWS:
-        return Tile(rows, min(256, max(8, columns)), 8, 1, outer=True)
+        return tuple(
+            dict.fromkeys(Tile(rows, min(wide, max(8, columns)), 8, 1, outer=True) for wide in (256, 128, 512))
+        )
     limit = 128 if one_thread else 32
     bk = 16
     while bk < limit and product.k % (2 * bk) == 0:
@@ -107,13 +113,19 @@ def tile_for(product: Product, compute: DType, profile: Profile) -> Tile:
         bk = 16 if product.k < 64 else 32
     if one_thread:
         large = product.m >= 512 and product.n >= 512
-        return Tile(min(128, rows), min(128 if large else 64, max(8, columns)), bk, 1)
+        blocks = [(128, 128), (128, 64), (64, 64)] if large else [(128, 64), (64, 64), (128, 32)]
+        return tuple(dict.fromkeys(Tile(min(m, rows), min(n, max(8, columns)), bk, 1) for m, n in blocks))
     bm, bn = min(64, max(16, rows)), min(64, max(16, columns))
     if bn == 64 and product.m * product.n * product.count >= 2**23:
         bm = min(128, max(16, rows))
+    blocks = [(bm, bn), (max(16, bm // 2), bn), (bm, max(16, bn // 2)), (max(16, bm // 2), max(16, bn // 2))]
     # More in a step, or tiles from 64 x 32 on with four warps, do not fit in the registers of every target.
-    size = bm * bn
-    return Tile(bm, bn, bk if size < 1024 or size == 2048 else min(bk, 16), 8 if size >= 2048 else 4)
+    return tuple(
+        dict.fromkeys(
+            Tile(m, n, bk if m * n < 1024 or m * n == 2048 else min(bk, 16), 8 if m * n >= 2048 else 4)
+            for m, n in blocks
+        )
+    )
 
 
 def _parts(size: int, block: int, apart: bool) -> list[tuple[int, int, bool]]:
@@ -223,7 +235,7 @@ def compute_dtype(dtype: DType) -> DType:
     return dtypes.int64 if dtype.itemsize == 8 else dtypes.int32
 
 
-@lru_cache(maxsize=4096)
+@plan_memo
 def plans_of(name: str, product: Product, types: Types, device: Device, tile: Tile | None) -> tuple[Plan, ...]:
     """The launches of a product; each takes the addresses of a, b and the result.
 
@@ -231,7 +243,14 @@ def plans_of(name: str, product: Product, types: Types, device: Device, tile: Ti
     """
     profile = device.profile
     if tile is None:
-        tile = tile_for(product, compute_dtype(types[2]), profile)
+        p, compute = product, compute_dtype(types[2])
+        sizes = {"count": p.count, "m": p.m, "n": p.n, "k": p.k}
+        steps = "".join(str(int(step == 1)) for step in (p.a_m, p.a_k, p.b_k, p.b_n))
+        shapes = f"{p.count}x{p.m}x{p.k} --shapes {p.count}x{p.k}x{p.n}"
+        example = f"--op {name} --shapes {shapes} --dtype {types[0]}"
+        key = launch_key("matmul", compute.name, sizes, types, device.target, (f"step {steps}",), example)
+        found = tile_candidates(product, compute, profile)
+        return tuned(key, found, lambda chosen: plans_of(name, product, types, device, chosen))
     rows = _parts(product.m, tile.bm, profile.warp_size == 1)
     columns = _parts(product.n, tile.bn, profile.warp_size == 1)
     return tuple(_plan(name, product, types, device, tile, r, c) for r in rows for c in columns)

@@ -21,7 +21,6 @@ Guarantee
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -35,10 +34,21 @@ from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.pool import pool_kernel
 from nbxtensor.kernel.reduce import reduce_kernel
+from nbxtensor.kernel.tuned import FIXED, plan_memo, tuned
 from nbxtensor.kernel.window import lay_out_kernel
 from nbxtensor.ops._categories import check_dtype, check_tensor, compute_type
 from nbxtensor.ops._samples import Array
-from nbxtensor.ops._walk import LaidOut, Launches, Walk, in_place, laid_out, line_tile_for, walk_over, wants_copy
+from nbxtensor.ops._walk import (
+    LaidOut,
+    Launches,
+    Walk,
+    in_place,
+    laid_out,
+    line_tile_for,
+    walk_over,
+    wants_copy,
+    window_key,
+)
 from nbxtensor.ops._window import Padding, Sizes, Window, per_axis, window_of
 from nbxtensor.tensor.dispatch import table
 from nbxtensor.tensor.tensor import Tensor, empty
@@ -46,7 +56,7 @@ from nbxtensor.tensor.tensor import Tensor, empty
 UNROLLED = 64  # largest window that is written out
 
 
-@lru_cache(maxsize=4096)
+@plan_memo
 def _launches_of(name: str, walk: Walk, counted: bool, dtype: DType, device: Device) -> Launches:
     """The launches of a pool; `counted`: padding counts in a mean."""
     mean = name == "avg_pool"
@@ -88,7 +98,9 @@ def _launches_of(name: str, walk: Walk, counted: bool, dtype: DType, device: Dev
     grid = tile.grid(walk, images)
     options = Options(num_warps=tile.num_warps)
     work = images * prod(walk.places) * taps
-    return Launches(layout, Plan(name, pool_kernel, device, grid, arguments, constants, options, work))
+    key = window_key(name, walk, [dtype], device, tile, "copied" if copied else "in place", "mean" if mean else "max")
+    make = tuned(key, FIXED, lambda _: Plan(name, pool_kernel, device, grid, arguments, constants, options, work))
+    return Launches(layout, make)
 
 
 def _pool(

@@ -34,6 +34,7 @@ from nbxtensor.base.shapes import normalize_axis
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import cached, rows_of
+from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
@@ -79,12 +80,13 @@ SPECIAL: tuple[tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]], .
 def _plan(name: str, x: Tensor, out: Tensor, axis: int, safe: bool, new_out: bool, setting: Setting | None) -> Runs:
     rows = rows_of(x.shape, (axis,), (x.strides, out.strides))
     case = Case(name, rows, x.dtype, x.device, safe, new_out)
-    if setting is None:
-        setting = candidates(rows, x.device.profile, x.dtype.itemsize, case.log)[0]
-    return launches(case, setting)
+    if setting is not None:
+        return launches(case, setting)
+    found = candidates(rows, x.device.profile, x.dtype.itemsize, case.log)
+    return tuned(case.key, found, lambda chosen: launches(case, chosen))
 
 
-_plans: dict[Any, Runs] = {}
+_plans: dict[Any, Runs] = plan_cache()
 
 
 def run(name: str, x: Tensor, axis: int, safe: bool, out: Tensor | None, setting: Setting | None = None) -> Tensor:

@@ -4,10 +4,11 @@ from nbxtensor.base.dtypes import int64
 from nbxtensor.base.knobs import num_threads
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.tuned import tuned
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
 from nbxtensor.ops.sort.cpu_parts import check_one_thread, sort_in_parts
 from nbxtensor.ops.sort.keys import RAW
-from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
+from nbxtensor.ops.sort.layout import Layout, Run, key_of_launch, packing, place_dtype
 from nbxtensor.ops.sort.settings import row_candidates
 
 WORKERS = 16
@@ -20,8 +21,12 @@ LONG = 1 << 16
 
 def sort_rows(name: str, device: Device, layout: Layout, digits: tuple[int, int] | None = None) -> Run:
     """Sort the rows, each in one program; one long row in as many parts as there are threads."""
-    digits = digits or row_candidates(layout, layout.length)[0]
     parts = min(num_threads.get(), WORKERS)
+    if digits is None:
+        apart = parts > 1 and layout.count == 1 and layout.length >= LONG
+        key = key_of_launch("parts" if apart else "rows", name, layout, device)
+        found = row_candidates(layout, layout.length)
+        return tuned(key, found, lambda chosen: sort_rows(name, device, layout, chosen))
     if parts > 1 and layout.count == 1 and layout.length >= LONG:
         return sort_in_parts(name, device, layout, digits, parts)
     return _launch(name, device, layout, layout.length, digits, None)
@@ -36,7 +41,9 @@ def select_rows(
     """
     insert = layout.limit <= MOST_INSERTED if insert is None else insert
     room = layout.limit + 1 if insert else 2 * layout.limit + spare
-    return _launch(name, device, layout, room, row_candidates(layout, room)[0], {"INSERT": insert}, vector)
+    key = key_of_launch("select", name, layout, device, "insert" if insert else "collect", f"vector {vector}")
+    found = row_candidates(layout, room)
+    return tuned(key, found, lambda digits: _launch(name, device, layout, room, digits, {"INSERT": insert}, vector))
 
 
 def _launch(

@@ -11,6 +11,7 @@ from nbxtensor.base.shapes import normalize_axis
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import cached
+from nbxtensor.kernel.tuned import plan_cache
 from nbxtensor.ops._categories import check_dtype, check_tensor
 from nbxtensor.ops.sort.cpu_kernels import row_select_kernel, row_sort_kernel
 from nbxtensor.ops.sort.cpu_part_kernels import (
@@ -50,8 +51,8 @@ KERNELS = (
 SELECTING = (tile_sort_kernel, group_best_kernel, group_select_kernel, row_select_kernel)
 BOTH, VALUES, INDICES = (True, True), (True, False), (False, True)
 
-_plans: dict[Any, Run] = {}
-_known: dict[Any, tuple[Run, tuple[int, ...]]] = {}
+_plans: dict[Any, Run] = plan_cache()
+_known: dict[Any, tuple[Run, tuple[int, ...]]] = plan_cache()
 
 
 def _checked(name: str, x: Tensor, axis: int) -> int:

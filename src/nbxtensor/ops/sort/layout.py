@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from nbxtensor.base.dtypes import DType, int32, int64
 from nbxtensor.base.shapes import merge_dims
 from nbxtensor.compiler.source import kernel, tl
+from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.rows import offset_of
 from nbxtensor.ops.sort.keys import Key, key_of
+from nbxtensor.tuning.key import LaunchKey, launch_key
 
 Run = Callable[[int, int, int], None]
 """Sorts, given the addresses of x, values and indices."""
@@ -72,6 +75,17 @@ def layout_of(
         kept, kept_strides, count, shape[axis], limit, (x, values, indices), key_of(dtype, descending),
         (int(wanted[0]), int(wanted[1])),
     )  # fmt: skip
+
+
+def key_of_launch(variant: str, name: str, layout: Layout, device: Device, *more: str, length: int = 0) -> LaunchKey:
+    """The launch key of a kernel of the family; `length`: elements of a row where it is not the tensor's."""
+    length = length or layout.length
+    sizes = {"count": layout.count, "length": length, "limit": min(layout.limit, length)}
+    steps = "".join(str(int(step == 1)) for step in layout.steps)
+    flags = (f"step {steps}", f"wanted {layout.wanted[0]}{layout.wanted[1]}", f"vectors of {gcd(length, 16)}", *more)
+    k = f" --k {layout.limit}" if layout.limit < layout.length else ""
+    example = f"--op {name} --shapes {layout.count}x{layout.length} --bits {layout.key[0]}{k}"
+    return launch_key("sort", variant, sizes, (layout.key[0] // 8,), device.target, flags, example)
 
 
 def packing(layout: Layout) -> int:

@@ -5,8 +5,9 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import ALIGNMENT, Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import power_of_two
+from nbxtensor.kernel.tuned import tuned
 from nbxtensor.ops.sort.keys import RAW
-from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
+from nbxtensor.ops.sort.layout import Layout, Run, key_of_launch, packing, place_dtype
 from nbxtensor.ops.sort.radix_kernels import (
     BINS,
     radix_sort_histogram_kernel,
@@ -23,7 +24,10 @@ CHUNKS = 128
 
 def radix_plans(name: str, device: Device, layout: Layout, setting: Radix | None = None) -> list[list[Plan]]:
     """The launches of each pass: counts, (prefix of chunks,) histogram, scatter."""
-    setting = setting or radix_candidates(device.profile, layout, name)[0]
+    if setting is None:
+        found = radix_candidates(device.profile, layout, name)
+        key = key_of_launch("radix", name, layout, device)
+        return tuned(key, found, lambda chosen: radix_plans(name, device, layout, chosen))
     pack, n, count = packing(layout), layout.length, layout.count
     total, tile = n * count, 1 << setting.log
     tiles = -(-n // tile)

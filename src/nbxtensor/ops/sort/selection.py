@@ -9,8 +9,9 @@ from nbxtensor.base.dtypes import int64
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
+from nbxtensor.kernel.tuned import tuned
 from nbxtensor.ops.sort.keys import RAW
-from nbxtensor.ops.sort.layout import Layout, Run, packing, place_dtype
+from nbxtensor.ops.sort.layout import Layout, Run, key_of_launch, packing, place_dtype
 from nbxtensor.ops.sort.selection_kernels import group_best_kernel, group_select_kernel
 from nbxtensor.ops.sort.settings import Selection, log_of, selection_candidates
 from nbxtensor.ops.sort.tile import tile_plan
@@ -21,7 +22,10 @@ Stage = tuple[Plan, int]
 
 def select(name: str, device: Device, layout: Layout, setting: Selection | None = None) -> Run:
     """Select the first `limit` elements of each row."""
-    setting = setting or selection_candidates(device.profile, layout, name)[0]
+    if setting is None:
+        found = selection_candidates(device.profile, layout, name)
+        key = key_of_launch("selection", name, layout, device)
+        return tuned(key, found, lambda chosen: select(name, device, layout, chosen))
     if setting.size:
         stages = _group_stages(name, device, layout, setting)
     else:

@@ -8,8 +8,9 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Plan, Pointer
+from nbxtensor.kernel.tuned import tuned
 from nbxtensor.ops.sort.keys import RAW, key_in, order_key, pack, packed_index, restored, worst_place
-from nbxtensor.ops.sort.layout import Layout, along_row, packing, place_dtype, row_offset
+from nbxtensor.ops.sort.layout import Layout, along_row, key_of_launch, packing, place_dtype, row_offset
 from nbxtensor.ops.sort.network import sort_network
 from nbxtensor.ops.sort.settings import Tile, tile_candidates
 
@@ -111,7 +112,18 @@ def tile_plan(
     `stage`: whether it reads the tensor, and whether it writes the results. `length`: elements of a row that it reads.
     """
     n = layout.length if length is None else length
-    setting = setting or tile_candidates(device.profile, layout, log, stage[0], quick, name)[0]
+    if setting is None:
+        found = tile_candidates(device.profile, layout, log, stage[0], quick, name)
+        key = key_of_launch(
+            "tile", name, layout, device, f"tiles of {log}", f"stage {stage[0]:d}{stage[1]:d}", length=n
+        )
+        return tuned(
+            key,
+            found,
+            lambda chosen: tile_plan(
+                name, device, layout, log, keep, stage=stage, length=length, setting=chosen, quick=quick
+            ),
+        )
     pieces = -(-n >> log)
     pack = packing(layout)
     raw, place = RAW[layout.key[0]], place_dtype(pack)

@@ -1,0 +1,59 @@
+"""The candidate space of reductions: how rows are cut into programs. Every setting gives the same bits."""
+
+from dataclasses import dataclass
+
+from nbxtensor.base.errors import CompileError
+from nbxtensor.device.protocol import Profile
+from nbxtensor.kernel.rows import LANES, Rows, power_of_two
+
+
+def rows_within(kept: int, tile: int, profile: Profile, function: str) -> int:
+    """At most `kept` (a power of two): as many rows of `tile` elements as the profile allows in one reduced tile.
+
+    Raises
+    ------
+    CompileError
+        If it does not even allow one.
+    """
+    cap = profile.reduce_tile_max
+    if tile > cap:
+        problem = "rows are reduced in tiles that the device does not allow"
+        raise CompileError(function, problem, got=tile, allowed=f"at most {cap}")
+    return min(kept, 1 << (cap // tile).bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Rows of a block, elements of each in a tile, and warps."""
+
+    kept: int
+    tile: int
+    num_warps: int
+
+
+def candidates(name: str, ordered: bool, rows: Rows, profile: Profile) -> tuple[Setting, ...]:
+    """The settings worth trying for these rows, best guess first; all give the same bits.
+
+    A thread of a GPU holds 32 elements, fewer where it loops over a long row; a CPU takes long rows one at a time,
+    which keeps the accumulators in the first cache. Where the order shows (`ordered`), a tile has all lanes.
+
+    Raises
+    ------
+    CompileError
+        If the profile allows none.
+    """
+    lanes = LANES if ordered else min(LANES, profile.reduce_tile_max)
+    tile = min(lanes, max(4, power_of_two(rows.length)))
+    widest = rows_within(power_of_two(rows.inner), tile, profile, f"nbx.{name}")
+    if profile.warp_size == 1:
+        kept = max(32, 16_384 // tile) if rows.axis == 0 else max(1, 1024 // tile)
+        tried = [(kept, 1), (2 * kept, 1), (max(1, kept // 2), 1)]
+    elif rows.axis == 0:
+        kept = min(max(16, 8192 // tile), widest)
+        warps = min(16, max(4, power_of_two(kept * tile // 1024)))
+        tried = [(kept, warps), (kept, max(2, warps // 2)), (max(1, kept // 2), warps)]
+    else:
+        kept = min(max(1, 2048 // tile), widest)
+        warps = 8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024))
+        tried = [(kept, warps), (kept, max(1, warps // 2)), (kept, min(16, 2 * warps)), (max(1, kept // 2), warps)]
+    return tuple(dict.fromkeys(Setting(min(kept, widest), tile, warps) for kept, warps in tried))
