@@ -189,7 +189,11 @@ def _plan(
     sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
     dtypes_used = [t.dtype for t in (x, weight, bias, out) if t is not None]
     steps = "".join(str(int(rows.unit(i))) for i in range(4))
-    flags = [f"step {steps}", f"along {rows.axis}", *(n for n, t in (("weight", weight), ("bias", bias)) if t)]
+    flags = [
+        f"step {steps}",
+        f"along {rows.axis}",
+        *(n for n, t in (("weight", weight), ("bias", bias)) if t is not None),
+    ]
     example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x.dtype}"
     key = launch_key("norm", name, sizes, dtypes_used, x.device.target, flags, example)
     found = candidates(rows, x.device.profile, function, looped)
