@@ -1,6 +1,8 @@
 """Launch keys, certificates, and which setting a launch takes."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from nbxtensor.device.artifact import Target
 from nbxtensor.device.null import NullDevice
 from nbxtensor.kernel.launch import Plan
 from nbxtensor.kernel.tuned import forget_plans
-from nbxtensor.tuning import choose, tables
+from nbxtensor.tuning import choose, log, tables
 from nbxtensor.tuning.buckets import BUCKETS, bucket
 from nbxtensor.tuning.certificate import DIGITS, Certificate, binary_hash, encode, parse, read_table, write_table
 from nbxtensor.tuning.key import launch_key
@@ -229,3 +231,23 @@ def test_every_launch_has_a_key(folder: Path) -> None:
         "window",
     }
     assert all(1 <= len(use.candidates) <= 8 for use in seen.values())
+
+
+def test_launches_without_a_certificate_are_logged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBX_CACHE_DIR", str(folder / "cache"))
+    code = "import nbxtensor as nbx; nbx.sum(nbx.ones((3, 5))); nbx.sum(nbx.ones((3, 5), device='null'))"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    (entry,) = (one for one in log.read_log() if one.key.startswith("reduce"))
+    assert (entry.count, entry.status) == (2, "uncertified")
+    assert entry.command.startswith("nbxtensor certify --op sum --shapes 1x15")
+    with log.log_path().open("a") as file:
+        file.write("{damaged\n" + json.dumps({"key": "x"}) + "\n")
+    assert entry in log.read_log()
+    log.append([replace(entry, key=f"k{i}", count=1) for i in range(4 * log.MOST_BYTES // 300)])
+    assert log.log_path().stat().st_size <= log.MOST_BYTES
+    log.clear_log()
+    assert log.read_log() == []
+    (folder / "cache").chmod(0o500)
+    log.append([entry])  # a folder that cannot be written is no error
+    (folder / "cache").chmod(0o700)

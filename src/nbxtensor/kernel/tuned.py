@@ -71,15 +71,20 @@ def tuned(key: LaunchKey, candidates: Sequence[S], make: Callable[[S], M]) -> M:
         wish.taken.append((key, list(plans)))
         return made
     found = proved(key, candidates)
-    if isinstance(found, str):
-        note(key, candidates[0], candidates, "stale" if found else "uncertified", found)
-        return make(candidates[0])
-    setting, certificate = found
+    reason = found if isinstance(found, str) else ""
+    if not isinstance(found, str):
+        setting, certificate = found
+        with planning() as plans:
+            made = make(setting)
+        reason = _uncovered(certificate, plans)
+        if not reason:
+            note(key, setting, candidates, "certified", _computes(plans))
+            return made
     with planning() as plans:
-        made = make(setting)
-    reason = _uncovered(certificate, plans)
-    if not reason:
-        note(key, setting, candidates, "certified")
-        return made
-    note(key, candidates[0], candidates, "stale", reason)
-    return make(candidates[0])
+        made = make(candidates[0])
+    note(key, candidates[0], candidates, "stale" if reason else "uncertified", _computes(plans), reason)
+    return made
+
+
+def _computes(plans: Sequence[Plan]) -> bool:
+    return any(plan.device.computes for plan in plans)

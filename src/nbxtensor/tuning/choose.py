@@ -13,6 +13,7 @@ from nbxtensor.base.errors import UncertifiedKeyError
 from nbxtensor.base.knobs import certified_only
 from nbxtensor.tuning.certificate import Certificate, encode
 from nbxtensor.tuning.key import LaunchKey
+from nbxtensor.tuning.log import OpenKey, remember_at_exit
 from nbxtensor.tuning.tables import certificates
 
 S = TypeVar("S")
@@ -116,8 +117,10 @@ def proved(key: LaunchKey, candidates: Sequence[S]) -> tuple[S, Certificate] | s
     return reason
 
 
-def note(key: LaunchKey, setting: object, candidates: Sequence[object], status: Status, reason: str = "") -> None:
-    """Count a choice.
+def note(
+    key: LaunchKey, setting: object, candidates: Sequence[object], status: Status, computes: bool, reason: str = ""
+) -> None:
+    """Count a choice; one for a device that does not compute counts only where it is observed.
 
     Raises
     ------
@@ -125,14 +128,27 @@ def note(key: LaunchKey, setting: object, candidates: Sequence[object], status: 
         NBX_CERTIFIED_ONLY is set, and the choice is not certified.
     """
     seen: dict[LaunchKey, Use] | None = getattr(_state, "seen", None)
-    if seen is None and status != "certified" and certified_only.get():
-        uncertified = status == "uncertified"
-        problem = "no setting is certified for this launch" if uncertified else f"a certificate is stale: {reason}"
-        raise UncertifiedKeyError(
-            f"nbx {key.operator}", problem, got=str(key), mend=f"run: {key.command}, or unset NBX_CERTIFIED_ONLY"
-        )
-    into = _uses if seen is None else seen
-    use = into.get(key)
+    if seen is None:
+        if not computes:
+            return
+        if status != "certified":
+            remember_at_exit(open_keys)
+            if certified_only.get():
+                uncertified = status == "uncertified"
+                problem = "no setting is certified for this launch" if uncertified else f"stale certificate: {reason}"
+                mend = f"run: {key.command}, or unset NBX_CERTIFIED_ONLY"
+                raise UncertifiedKeyError(f"nbx {key.operator}", problem, got=str(key), mend=mend)
+        seen = _uses
+    use = seen.get(key)
     if use is None or use.status != status:
-        use = into[key] = Use(key, status, setting, tuple(candidates), reason, 0 if use is None else use.count)
+        use = seen[key] = Use(key, status, setting, tuple(candidates), reason, 0 if use is None else use.count)
     use.count += 1
+
+
+def open_keys() -> list[OpenKey]:
+    """The keys that this process had no valid certificate for, as the log keeps them."""
+    return [
+        OpenKey(str(use.key), use.status, use.reason, use.key.command, use.count)
+        for use in _uses.values()
+        if use.status != "certified"
+    ]
