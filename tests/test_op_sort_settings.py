@@ -1,25 +1,28 @@
 """The candidates of the sort family and of running sums: what a profile allows, and kernels that need no stack."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tools.candidates import (
+    KINDS,
+    SCANNED,
+    SELECTED,
+    SORTED,
+    jobs,
+    layout,
+    rows,
+    scan_choices,
+    sort_choices,
+    topk_choices,
+)
 
-import nbxtensor as nbx
-from nbxtensor.base import dtypes
 from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.compile import compile_many
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.device import get
+from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import known_profiles, load_profile, target_of
-from nbxtensor.kernel.rows import Rows, rows_of
-from nbxtensor.kernel.scan import launches as scan_launches
 from nbxtensor.kernel.scan_settings import candidates as scan_candidates
-from nbxtensor.ops.sort.launches import sort_tiles
-from nbxtensor.ops.sort.layout import Layout, layout_of
-from nbxtensor.ops.sort.radix import radix_sort
-from nbxtensor.ops.sort.selection import select
 from nbxtensor.ops.sort.settings import (
     log_of,
     longest,
@@ -28,56 +31,14 @@ from nbxtensor.ops.sort.settings import (
     selection_candidates,
     tile_candidates,
 )
-from nbxtensor.ops.sum import sum_of
 
 GPUS = [name for name in known_profiles() if target_of(name).kind in ("cuda", "hip")]
-KINDS = ("float32", "bfloat16", "int64")
-SORTED = ((4096, 32), (4096, 128), (4096, 1024), (4096, 8192), (1, 70_000), (16, 9000))
-SELECTED = (((1, 151_936), 50), ((64, 151_936), 50), ((8, 65_536), 300), ((65_536, 1024), 8))
-SCANNED = ((1, 1 << 24), (3, 70_000), (4096, 16), (4096, 200), (4096, 4096), (1000, 100_003))
 
 
-def layout(dtype: str, shape: tuple[int, int], k: int | None = None) -> Layout:
-    k = shape[1] if k is None else k
-    return layout_of(
-        shape, 1, k, ((shape[1], 1), (k, 1), (k, 1)), dtypes.dtype(dtype), True, (True, True)
-    )  # fmt: skip
-
-
-def rows(shape: tuple[int, int], axis: int = 1) -> Rows:
-    return rows_of(shape, (axis,), ((shape[1], 1), (shape[1], 1)))
-
-
-def jobs(arch: str, launch: Callable[[Any], Any]) -> list[Job]:
-    """What a launch on `arch` compiles."""
-    null = get(f"null:{arch}")
-    null.clear()
-    launch(null)
-    return [call.job for call in null.calls]
-
-
-def sort_jobs(arch: str, dtype: str, shape: tuple[int, int], most: int = 99) -> Iterator[tuple[Any, Job]]:
-    profile, rows = load_profile(arch), layout(dtype, shape)
-    short = shape[1] <= longest(profile, rows)
-    found: Any = tile_candidates(profile, rows, log_of(shape[1])) if short else radix_candidates(profile, rows)
-    make: Any = sort_tiles if short else radix_sort
-    for setting in found[:most]:
-        yield from ((setting, j) for j in jobs(arch, lambda d, s=setting: make("sort", d, rows, s)(0, 0, 0)))
-
-
-def topk_jobs(arch: str, dtype: str, shape: tuple[int, int], k: int, most: int = 99) -> Iterator[tuple[Any, Job]]:
-    rows = layout(dtype, shape, k)
-    for setting in selection_candidates(load_profile(arch), rows)[:most]:
-        yield from ((setting, j) for j in jobs(arch, lambda d, s=setting: select("topk", d, rows, s)(0, 0, 0)))
-
-
-def scan_jobs(arch: str, dtype: str, shape: tuple[int, int], most: int = 99) -> Iterator[tuple[Any, Job]]:
-    x = nbx.empty(shape, dtype, f"null:{arch}")
-    result = nbx.int64 if dtype == "int8" else x.dtype
-    out, reduction, walk = nbx.empty(shape, result, x.device), sum_of(result), rows(shape)
-    for setting in scan_candidates(walk, load_profile(arch), reduction.accumulator.itemsize)[:most]:
-        how = scan_launches("cumulative_sum", reduction, x.dtype, result, x.device, walk, setting)
-        yield from ((setting, j) for j in jobs(arch, lambda _, how=how: how.run(x, out, reduction.accumulator)))
+def found_for(arch: str, *spaces: Any) -> list[tuple[Any, Job]]:
+    """Settings and jobs of what spaces of candidates launch on `arch`."""
+    null = NullDevice(target_of(arch))
+    return [(setting, job) for space in spaces for _, setting, job in jobs(null, space(null))]
 
 
 def assert_no_stack(found: list[tuple[Any, Job]]) -> None:
@@ -87,11 +48,12 @@ def assert_no_stack(found: list[tuple[Any, Job]]) -> None:
 
 
 def test_first_candidates_have_no_stack() -> None:
-    found = [
-        *sort_jobs("sm_90", "float32", (4096, 128), 1),
-        *topk_jobs("sm_90", "float32", (1, 151_936), 50, 1),
-        *scan_jobs("sm_90", "float32", (1, 1 << 24), 1),
-    ]
+    found = found_for(
+        "sm_90",
+        lambda d: sort_choices(d, ("float32",), ((4096, 128),), most=1),
+        lambda d: topk_choices(d, ("float32",), (((1, 151_936), 50),), most=1),
+        lambda d: scan_choices(d, ("float32",), ((1, 1 << 24),), most=1),
+    )
     assert {job.fn.name for _, job in found} == {
         "tile_sort_kernel", "group_best_kernel", "group_select_kernel", "cumulative_tile_kernel"
     }  # fmt: skip
@@ -100,15 +62,9 @@ def test_first_candidates_have_no_stack() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", GPUS)
-@pytest.mark.parametrize("kind", ["sort", "topk", "cumulative"])
-def test_no_candidate_has_a_stack(kind: str, arch: str) -> None:
-    if kind == "sort":
-        found = [j for dtype in KINDS for shape in SORTED for j in sort_jobs(arch, dtype, shape)]
-    elif kind == "topk":
-        found = [j for dtype in KINDS for shape, k in SELECTED for j in topk_jobs(arch, dtype, shape, k)]
-    else:
-        found = [j for d in ("float32", "int8", "float64") for shape in SCANNED for j in scan_jobs(arch, d, shape)]
-    assert_no_stack(found)
+@pytest.mark.parametrize("space", [sort_choices, topk_choices, scan_choices])
+def test_no_candidate_has_a_stack(space: Any, arch: str) -> None:
+    assert_no_stack(found_for(arch, space))
 
 
 @pytest.mark.parametrize("arch", [*GPUS, "restricted", "x86-64-v3"])

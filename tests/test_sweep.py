@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,9 +12,11 @@ from typing import Any
 
 import pytest
 from tools import sweep
+from tools.candidates import SPACES
 from tools.journal import Journal
-from tools.sweep import Outcome, Task, check, collect, outcomes, run, stale
-from tools.variants import TARGETS, fixed_sample, functions_of, launches, variants
+from tools.sweep import Outcome, Task, check, collect, outcomes, run
+from tools.sweep_log import Present, stale, summary
+from tools.variants import ROOT, TARGETS, fixed_sample, functions_of, launches, variants
 
 from nbxtensor.compiler.cuda import lower_to_ptx
 from nbxtensor.compiler.jobs import Job
@@ -19,9 +24,6 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.compiler.ttir import one_front_end, ttir
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile, target_of
-
-CLASSES = ("sm_90", "gfx942", "x86-64-v3")
-"""Targets on which operators choose different kernels."""
 
 
 @kernel
@@ -65,9 +67,9 @@ def log() -> dict[str, Any]:
 
 
 def test_the_log_names_the_present_kernels() -> None:
-    _, hashes = collect(CLASSES, lambda file: True)
-    left = stale(log(), hashes)
-    assert not left, f"bench/results/sweep.json is not current for {', '.join(left)}: run `make sweep` and commit it"
+    _, present = collect(TARGETS, lambda file: True)
+    left = "\n".join(f"{file}: {why}" for file, why in stale(log(), present).items())
+    assert not left, f"bench/results/sweep.json is not current: run `make sweep` and commit it\n{left}"
 
 
 def test_the_log_has_no_problems() -> None:
@@ -83,15 +85,62 @@ def test_the_log_has_no_problems() -> None:
                 assert figures["shared"] <= profile.shared_bytes, file
 
 
-def test_a_changed_kernel_makes_the_log_stale() -> None:
-    hashes = {"a.py": {"one": "1", "two": "2"}, "b.py": {"one": "1"}}
-    entry = {"targets": {arch: {} for arch in TARGETS}}
-    files = {"a.py": {"kernels": {"one": "1", "two": "2"}, **entry}, "b.py": {"kernels": {"one": "1"}, **entry}}
-    assert stale({"files": files}, hashes) == []
-    assert stale({}, hashes) == ["a.py", "b.py"]
-    assert stale({"files": files}, {**hashes, "c.py": {}}) == ["c.py"]
-    assert stale({"files": files}, {**hashes, "a.py": {"one": "1", "two": "3"}}) == ["a.py"]
-    assert stale({"files": files}, hashes, [*TARGETS, "sm_999"]) == ["a.py", "b.py"]
+def test_what_makes_the_log_stale() -> None:
+    present = {
+        "a.py": Present({"m.one": "1", "m.two": "2"}, {"sm_90": "7", "gfx942": "8"}),
+        "b.py": Present({"m.one": "1"}, {"sm_90": "9"}),
+    }
+    files = summary(iter(()), present, sweep.SOME)
+    assert stale({"files": files}, present) == {}
+    assert stale({}, present) == {"a.py": "new", "b.py": "new"}
+    assert stale({"files": files}, {**present, "c.py": Present()}) == {"c.py": "new"}
+    kernel = Present({"m.one": "1", "m.two": "3"}, present["a.py"].jobs)
+    assert stale({"files": files}, {**present, "a.py": kernel}) == {"a.py": "other kernels: two"}
+    setting = Present(present["a.py"].kernels, {"sm_90": "0", "gfx942": "8"})
+    assert stale({"files": files}, {**present, "a.py": setting}) == {"a.py": "other settings or arguments on sm_90"}
+    target = Present(present["b.py"].kernels, {"sm_90": "9", "sm_999": "1"})
+    assert stale({"files": files}, {"b.py": target}) == {"b.py": "other settings or arguments on sm_999"}
+
+
+PLANTED = (
+    ("kernel/pointwise_settings.py", "(4096, 8), (1024, 4)", "(4096, 4), (1024, 4)"),
+    ("kernel/scan_settings.py", "return split + whole if", "return split if"),
+    ("ops/_softmax_settings.py", "[staged, Setting(1, 16,", "[staged, Setting(1, 8,"),
+    ("ops/sort/settings.py", "[tile(best), tile(best // 2), tile(best, 0)", "[tile(best), tile(best // 2)"),
+)
+"""A change of a candidate that is not the first, in each settings module."""
+
+
+def test_a_changed_candidate_makes_the_log_stale(tmp_path: Path) -> None:
+    files = [f"src/nbxtensor/{name}" for name, _, _ in PLANTED]
+    assert sorted(SPACES) == files == sorted(str(p.relative_to(ROOT)) for p in (ROOT / "src").rglob("*settings.py"))
+    _, before = collect(["sm_90"], lambda file: file in files)
+    known = {"files": summary(iter(()), before, sweep.SOME)}
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def reasons() -> dict[str, str]:
+        path = os.pathsep.join(map(str, (tmp_path / "src", ROOT / "tests", ROOT)))
+        command = [sys.executable, "-c", ASK, json.dumps(known), *files]
+        return json.loads(subprocess.check_output(command, env={**os.environ, "PYTHONPATH": path}))
+
+    for name, _, _ in PLANTED:
+        with (tmp_path / "src/nbxtensor" / name).open("a") as module:
+            module.write("\n\n# a comment\nUNUSED = 0\n")
+    assert reasons() == {}
+    for name, before_, after in PLANTED:
+        module = tmp_path / "src/nbxtensor" / name
+        text = module.read_text()
+        assert text.count(before_) == 1, name
+        module.write_text(text.replace(before_, after))
+    assert reasons() == dict.fromkeys(files, "other settings or arguments on every target")
+
+
+ASK = """
+import json, sys
+from tools.sweep import collect, stale
+_, present = collect(["sm_90"], lambda file: file in sys.argv[2:])
+print(json.dumps(stale(json.loads(sys.argv[1]), present)))
+"""
 
 
 # What is compiled
@@ -202,10 +251,10 @@ def test_a_sweep_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_fixed_sample_does_not_stand_for_everything() -> None:
-    hashes = {"a.py": {"one": "1"}}
-    log = {"files": {"a.py": {"extent": sweep.SOME, "kernels": {"one": "1"}, "targets": {a: {} for a in TARGETS}}}}
-    assert stale(log, hashes) == []
-    assert stale(log, hashes, extent=sweep.ALL) == ["a.py"]
+    present = {"a.py": Present({"m.one": "1"}, {"sm_90": "1"})}
+    log = {"files": summary(iter(()), present, sweep.SOME)}
+    assert stale(log, present) == {}
+    assert stale(log, present, sweep.ALL) == {"a.py": f"the log has {sweep.SOME}"}
 
 
 def crash_on_sm_70(task: Task) -> list[Outcome]:

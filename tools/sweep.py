@@ -1,8 +1,9 @@
-"""Compile every kernel that the operators' samples launch, for every target, and log what came out: ``make sweep``.
+"""Compile every kernel that samples and candidates launch, for every target, and log what came out: ``make sweep``.
 
 Nothing runs on a device. For each kernel and target: it compiles, keeps nothing in stack or scratch memory, needs no
 more registers and shared memory than the profile has, and neither its TTIR nor its PTX or AMDGCN has an operation whose
-bits depend on the device. ``bench/results/sweep.json`` names the hash of every kernel source that was compiled;
+bits depend on the device. ``bench/results/sweep.json`` names, per operator's file and per settings module, the hash of
+every kernel source that was compiled and per target that of all jobs (sources, argument types, settings);
 `tests/test_sweep.py` checks that these are the present ones. Files whose hashes the log names are left out, unless
 ``--all`` is given. A sweep that is cut off goes on where it was: beside the log lies what it has found.
 """
@@ -12,22 +13,23 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tools.candidates import candidate_launches
 from tools.journal import Journal
-from tools.variants import ROOT, TARGETS, Variant, fixed_sample, kernel_hashes, launches, variants
+from tools.sweep_log import Outcome, Present, stale, summary, versions, write
+from tools.variants import ROOT, TARGETS, Variant, fixed_sample, jobs_hashes, kernel_hashes, launches, variants
 
 from nbxtensor.base.errors import NbxError
+from nbxtensor.base.knobs import num_threads
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.cuda import assemble, lower_to_ptx
 from nbxtensor.compiler.hip import lower_to_amdgcn, resources_of
@@ -37,6 +39,7 @@ from nbxtensor.compiler.scan import NARROWED, scan_ptx, scan_ttir
 from nbxtensor.compiler.scan_amdgcn import scan_amdgcn
 from nbxtensor.compiler.ttir import one_front_end, ttir
 from nbxtensor.device.artifact import Resources, Target
+from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
 
 LOG = ROOT / "bench/results/sweep.json"
@@ -54,23 +57,6 @@ class Task:
     def key(self) -> str:
         """Hash of everything that the outcomes depend on: sources, targets, compilers."""
         return hashlib.sha256("".join(replace(self.job, target=t).key for t in self.targets).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What compiling one kernel for one target gave.
-
-    Attributes
-    ----------
-    problems
-        Everything that is not as it must be; a failure to compile is one.
-    """
-
-    arch: str
-    registers: int = 0
-    stack_bytes: int = 0
-    shared_bytes: int = 0
-    problems: tuple[str, ...] = ()
 
 
 def _compile(job: Job, text: str) -> tuple[Resources, list[str]]:
@@ -189,16 +175,19 @@ def outcomes(
 
 def collect(
     targets: Sequence[str], wanted: Callable[[str], bool]
-) -> tuple[dict[str, dict[str, Variant]], dict[str, dict[str, str]]]:
-    """Variants per target, and the kernel source hashes per operator's file."""
+) -> tuple[dict[str, dict[str, Variant]], dict[str, Present]]:
+    """Variants per target, and what the log has to name per operator's file and per settings module."""
     found: dict[str, dict[str, Variant]] = {}
-    hashes: dict[str, dict[str, str]] = {}
+    present: dict[str, Present] = {}
     for arch in targets:
-        launched = list(launches(arch, wanted=wanted))
+        with num_threads.override("2"):  # on CPUs some settings depend on it
+            launched = [*launches(arch, wanted=wanted), *candidate_launches(NullDevice(target_of(arch)), wanted)]
         found[arch] = variants(launched)
         for file, kernels in kernel_hashes(launched).items():
-            hashes.setdefault(file, {}).update(kernels)
-    return found, hashes
+            present.setdefault(file, Present()).kernels.update(kernels)
+        for file, jobs in jobs_hashes(launched).items():
+            present[file].jobs[arch] = jobs
+    return found, present
 
 
 def tasks_of(found: dict[str, list[Variant]]) -> tuple[list[Task], list[list[Variant]]]:
@@ -236,33 +225,6 @@ def progress(total: int) -> Generator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def summary(pairs: Iterator[tuple[Variant, Outcome]], hashes: dict[str, dict[str, str]], extent: str) -> dict[str, Any]:
-    """What the log says about each operator's file."""
-    files: dict[str, Any] = {
-        file: {"extent": extent, "kernels": dict(sorted(kernels.items())), "targets": {}, "problems": []}
-        for file, kernels in hashes.items()
-    }
-    for variant, outcome in pairs:
-        for file in variant.files:
-            entry = files[file]
-            figures = entry["targets"].setdefault(
-                outcome.arch, {"kernels": 0, "failed": 0, "registers": 0, "stack": 0, "shared": 0}
-            )
-            figures["kernels"] += 1
-            figures["failed"] += any("does not compile" in p or "has no TTIR" in p for p in outcome.problems)
-            for name, value in (
-                ("registers", outcome.registers),
-                ("stack", outcome.stack_bytes),
-                ("shared", outcome.shared_bytes),
-            ):
-                figures[name] = max(figures[name], value)
-            entry["problems"] += [f"{outcome.arch}: {variant.label}: {p[:400]}" for p in outcome.problems]
-    for entry in files.values():
-        entry["problems"].sort()
-        entry["targets"] = dict(sorted(entry["targets"].items()))
-    return dict(sorted(files.items()))
-
-
 def by_target(found: Iterable[Outcome]) -> list[str]:
     """One line for each target: how many were compiled, how many have problems, the most that one needs."""
     groups: dict[str, list[Outcome]] = {}
@@ -273,37 +235,6 @@ def by_target(found: Iterable[Outcome]) -> list[str]:
         f"{max(o.registers for o in group)} registers, {max(o.shared_bytes for o in group)} bytes of shared memory"
         for arch, group in sorted(groups.items())
     ]
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    """JSON with the innermost objects on one line each."""
-    text = json.dumps(content, indent=1)
-    text = re.sub(r'\{\n\s*"kernels": \d[^{}]*\}', lambda m: re.sub(r"\s*\n\s*", " ", m[0]), text)
-    path.write_text(text + "\n")
-
-
-def versions() -> dict[str, str]:
-    """Versions of the compilers."""
-    return {p: metadata.version(p) for p in ("triton", "llvmlite")}
-
-
-def stale(
-    log: dict[str, Any], hashes: dict[str, dict[str, str]], targets: Sequence[str] = TARGETS, extent: str | None = None
-) -> list[str]:
-    """Operator files that `log` does not cover with these hashes on these targets, to that extent if one is given."""
-    files: dict[str, Any] = log.get("files", {})
-
-    def covered(file: str, kernels: dict[str, str]) -> bool:
-        entry = files.get(file)
-        if (
-            entry is None
-            or extent not in (None, entry.get("extent"))
-            or not kernels.items() <= entry["kernels"].items()
-        ):
-            return False
-        return set(targets) <= set(entry["targets"])
-
-    return sorted(f for f, kernels in hashes.items() if not covered(f, kernels))
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -337,11 +268,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
     if log.get("versions") != versions():
         log = {}
-    found, hashes = collect(targets, lambda file: options.only in file)
+    found, present = collect(targets, lambda file: options.only in file)
     if log and not options.all:
-        left = set(stale(log, hashes, targets, None if options.fixed else ALL))
-        print(f"{len(hashes) - len(left)} of {len(hashes)} files are in the log already")
-        hashes = {f: k for f, k in hashes.items() if f in left}
+        left = set(stale(log, present, None if options.fixed else ALL))
+        print(f"{len(present) - len(left)} of {len(present)} files are in the log already")
+        present = {f: one for f, one in present.items() if f in left}
         found = {a: {k: v for k, v in several.items() if v.files & left} for a, several in found.items()}
         for several in found.values():
             for variant in several.values():
@@ -355,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with progress(len(tasks)) as done:
             results = outcomes(tasks, options.workers, done, journal)
         pairs = [(v, o) for vs, os_ in zip(wanted, results, strict=True) for v, o in zip(vs, os_, strict=True)]
-        files = summary(iter(pairs), hashes, SOME if options.fixed else ALL)
+        files = summary(iter(pairs), present, SOME if options.fixed else ALL)
         problems = sorted({p for entry in files.values() for p in entry["problems"]})
         print("\n".join([*problems, *by_target(o for _, o in pairs)]))
         print(f"{len(pairs)} compiled, {len(problems)} problems, {time.monotonic() - start:.0f} s")

@@ -4,6 +4,7 @@ Jobs that differ in sizes alone (tile shapes, warps) count as one variant; the o
 """
 
 import contextlib
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -129,6 +130,14 @@ def kernel_hashes(found: Iterable[Launch]) -> dict[str, dict[str, str]]:
         for fn in functions_of(job):
             result.setdefault(file, {})[f"{fn.__module__}.{fn.__qualname__}"] = fn.source_hash[:16]
     return result
+
+
+def jobs_hashes(found: Iterable[Launch]) -> dict[str, str]:
+    """Per file, the hash of everything that its launches compile but the compilers: sources, types, settings."""
+    jobs: dict[str, set[str]] = {}
+    for _, file, job in found:
+        jobs.setdefault(file, set()).add(job.identity)
+    return {file: hashlib.sha256("".join(sorted(some)).encode()).hexdigest()[:16] for file, some in jobs.items()}
 
 
 def fixed_sample(found: dict[str, Variant], whole: bool = True) -> list[Variant]:
