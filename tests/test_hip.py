@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import nbxtensor as nbx
+from compile_kernels import spilling_kernel
 from nbxtensor.base.errors import CompileError, DeviceError
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.hip import ARCHES, lower_to_amdgcn
@@ -52,18 +53,6 @@ def careless_kernel(x_ptr, out_ptr, N: tl.constexpr):
     tl.store(out_ptr + i, tl.exp(v) / (v + 1))
 
 
-@kernel
-def spilling_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    i = tl.arange(0, N)
-    v = tl.load(x_ptr + i)
-    w = tl.load(x_ptr + N + i)
-    for _ in range(10):
-        total = tl.max(v * w, axis=0)
-        v = tl.fma(v, w, total)
-        w = tl.fma(w, v, total)
-    tl.store(out_ptr + i, v + w)
-
-
 SIGNATURE = (("x_ptr", "*fp32"), ("out_ptr", "*fp32"))
 
 
@@ -94,7 +83,7 @@ def test_a_kernel_compiles_for_every_architecture(arch: str) -> None:
 
 
 def test_scratch_memory_is_seen() -> None:
-    spilled = compile_fresh(job(spilling_kernel, n=16_384, warps=1))
+    spilled = compile_fresh(replace(job(spilling_kernel, n=16_384, warps=1), signature=SIGNATURE[:1]))
     assert spilled.resources.stack_bytes > 0
     assert kernel_facts(spilled.binary, spilled.symbol).spilled > 0
 

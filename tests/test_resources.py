@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compile_kernels import spilling_kernel
 from nbxtensor.base.errors import CompileError
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.jobs import Job
@@ -20,19 +21,6 @@ from nbxtensor.device.cuda import argument_layout
 def small_kernel(x_ptr, flag, a, b, c, d, e, f):
     v = tl.load(x_ptr) + d + e.to(tl.float32)
     tl.store(x_ptr, tl.where(flag, v, v + (a + b + c + f).to(tl.float32)))
-
-
-@kernel
-def spilling_kernel(x_ptr, N: tl.constexpr):
-    i = tl.arange(0, N)
-    v = tl.load(x_ptr + i)
-    w = tl.load(x_ptr + N + i)
-    for _ in range(10):
-        total = tl.max(v * w, axis=0)
-        v = tl.fma(v, w, total)
-        w = tl.fma(w, v, total)
-    tl.store(x_ptr + i, v)
-    tl.store(x_ptr + N + i, w)
 
 
 @kernel

@@ -18,6 +18,7 @@ from tools.sweep import Outcome, Task, check, collect, outcomes, run
 from tools.sweep_log import Present, stale, summary
 from tools.variants import ROOT, TARGETS, fixed_sample, functions_of, launches, variants
 
+from compile_kernels import spilling_kernel
 from nbxtensor.compiler.cuda import lower_to_ptx
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.source import kernel, tl
@@ -30,18 +31,6 @@ from nbxtensor.device.profile import load_profile, target_of
 def careless_kernel(x_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(x_ptr + i, tl.exp(tl.load(x_ptr + i)))
-
-
-@kernel
-def spilling_kernel(x_ptr, N: tl.constexpr):
-    i = tl.arange(0, N)
-    v = tl.load(x_ptr + i)
-    w = tl.load(x_ptr + N + i)
-    for _ in range(10):
-        total = tl.max(v * w, axis=0)
-        v = tl.fma(v, w, total)
-        w = tl.fma(w, v, total)
-    tl.store(x_ptr + i, v + w)
 
 
 @kernel

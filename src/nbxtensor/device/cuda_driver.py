@@ -12,10 +12,8 @@ from typing import Any
 
 from nbxtensor.base.errors import DeviceError, LaunchError, NbxError
 
-SUCCESS = 0
 OUT_OF_MEMORY = 2
 NO_DEVICE = 100
-NOT_READY = 600
 _OLDEST_DRIVER = 12000
 _TOO_OLD = {35, 803, 804}
 # After one of these every call of the process fails: the driver has given the context up.

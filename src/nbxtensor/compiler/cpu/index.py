@@ -33,11 +33,6 @@ def var_dim(var: int, size: int) -> Dim:
     return tuple((var, k) for k in range(log2(size)))
 
 
-def const_dim(value: int, size: int) -> Dim:
-    """The constant index `value` along a dimension."""
-    return tuple((CONST, value >> k & 1) for k in range(log2(size)))
-
-
 def flatten(index: Index) -> Dim:
     """The row-major linear index."""
     return tuple(bit for dim in reversed(index) for bit in dim)

@@ -37,10 +37,6 @@ class Type:
         return 1 if self.elem == "i1" else 8 * _BYTES[self.elem]
 
     @property
-    def is_tensor(self) -> bool:
-        return bool(self.shape)
-
-    @property
     def is_int(self) -> bool:
         return self.elem[0] == "i"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nbxtensor.compiler.cpu.builder import Builder, float_literal, int_vector, llvm_type
+from nbxtensor.compiler.cpu.builder import Builder, int_vector, llvm_type
 
 _MAX_TZ = 62
 
@@ -79,13 +79,6 @@ def _trailing(value: int) -> int:
 def int_const(value: int, elem: str) -> Uniform:
     value = wrap(value, elem)
     return Uniform(elem, str(value), value, value, value, _trailing(value))
-
-
-def float_const(value: float, elem: str, bits: int | None = None) -> Uniform:
-    """A float constant; 16-bit floats are given by their `bits`."""
-    if bits is not None:
-        return Uniform(elem, str(bits), value)
-    return Uniform(elem, float_literal(value), value)
 
 
 def bounds(value: Uniform) -> tuple[int, int]:

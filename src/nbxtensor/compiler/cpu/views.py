@@ -42,8 +42,3 @@ def insert(index: Index, axis: int, dim: tuple[tuple[int, int], ...]) -> Index:
 def is_pair_reduce(op: Op) -> bool:
     """A reduction over two elements is a plain expression."""
     return op.name == "tt.reduce" and op.operands[0].type.shape[op.int_attr("axis")] == 2
-
-
-def is_pair_scan(op: Op) -> bool:
-    """A scan over two elements is kept as a loop; only size one is the operand itself."""
-    return op.name == "tt.scan" and op.operands[0].type.shape[op.int_attr("axis")] == 1
