@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= .venv-bench
 TRITON39 ?= .venv-triton39
+SWEEP39 ?= .venv39
 WORKERS ?= 2
 OUT ?= bench/results
 
@@ -85,9 +86,14 @@ limits: $(READY)  ## list what kernels need beyond a restricted device, in docs/
 special: $(READY)  ## write docs/special-values.md from what the operators declare
 	$(TOOL) $(PY) -m tools.special
 
-sweep39: $(TRITON39)/.installed  ## a fixed sample with the newest Triton: it compiles, and the CPU's bits are the golden ones
-	$(TOOL) $(TRITON39)/bin/python -m tools.sweep --fixed --targets sm_90,gfx942,x86-64-v3
-	$(TOOL) $(TRITON39)/bin/python -m tools.golden_sample
+$(SWEEP39)/.installed: tools/triton39.txt
+	$(NEW_ENV) $(SWEEP39)
+	$(SWEEP39)/bin/python -m pip install -q -r tools/triton39.txt
+	@touch $@
+
+sweep39: $(SWEEP39)/.installed  ## the newest Triton: one of each kernel compiles for GPUs, the CPU's bits are the golden ones
+	$(TOOL) $(SWEEP39)/bin/python -m tools.sweep --least --targets sm_90,sm_100,gfx942 --workers $(WORKERS)
+	$(TOOL) NBX_COMPILE_WORKERS=$(WORKERS) $(SWEEP39)/bin/python -m tools.golden_sample
 
 $(BENCH)/.installed: pyproject.toml
 	$(NEW_ENV) $(BENCH)
@@ -102,5 +108,5 @@ bench: bench-env  ## measure on the CPU against the peers; tables here, JSON in 
 	$(CLEAN_ENV) $(BENCH)/bin/python -m bench.models_cpu --json $(OUT)/models_cpu.json
 
 clean:  ## remove what make and the tools left behind, environments included
-	rm -rf .venv .venv-bench .venv-triton39 build dist .models .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-triton39 .venv39 build dist .models .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -243,6 +243,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="operator files whose path contains this")
     parser.add_argument("--sample", type=int, metavar="N", help="about N kernels for each target, evenly chosen")
     parser.add_argument("--fixed", action="store_true", help=f"only {SOME}: minutes instead of half an hour")
+    parser.add_argument("--least", action="store_true", help="only one of each kernel; nothing is logged by default")
     parser.add_argument("--all", action="store_true", help="every variant, also what the log covers already")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
@@ -253,8 +254,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def chosen(found: dict[str, Variant], options: argparse.Namespace) -> list[Variant]:
     """The variants to compile for one target."""
-    if options.fixed:
-        return fixed_sample(found)
+    if options.fixed or options.least:
+        return fixed_sample(found, whole=not options.least)
     every = list(found.values())
     step = max(1, len(every) // options.sample) if options.sample else 1
     return every[::step]
@@ -263,7 +264,7 @@ def chosen(found: dict[str, Variant], options: argparse.Namespace) -> list[Varia
 def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(arguments)
     targets = options.targets.split(",")
-    whole = set(targets) >= set(TARGETS) and not options.sample
+    whole = set(targets) >= set(TARGETS) and not options.sample and not options.least
     path: Path | None = options.log or (LOG if whole else None)
     log: dict[str, Any] = json.loads(path.read_text()) if path and path.exists() else {}
     if log.get("versions") != versions():
