@@ -93,6 +93,7 @@ def test_what_makes_the_log_stale() -> None:
 
 PLANTED = (
     ("kernel/pointwise_settings.py", "(4096, 8), (1024, 4)", "(4096, 4), (1024, 4)"),
+    ("kernel/reduce_settings.py", "(kept, min(16, 2 * warps))", "(kept, min(16, 4 * warps))"),
     ("kernel/scan_settings.py", "return split + whole if", "return split if"),
     ("ops/_softmax_settings.py", "[staged, Setting(1, 16,", "[staged, Setting(1, 8,"),
     ("ops/sort/settings.py", "[tile(best), tile(best // 2), tile(best, 0)", "[tile(best), tile(best // 2)"),

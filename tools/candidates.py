@@ -13,6 +13,8 @@ from nbxtensor.device.null import NullDevice
 from nbxtensor.kernel.math import sin
 from nbxtensor.kernel.pointwise import pointwise
 from nbxtensor.kernel.pointwise_settings import flat_candidates
+from nbxtensor.kernel.reduce import plan_of
+from nbxtensor.kernel.reduce_settings import candidates as reduce_candidates
 from nbxtensor.kernel.rows import Rows, rows_of
 from nbxtensor.kernel.scan import launches as scan_launches
 from nbxtensor.kernel.scan_settings import candidates as scan_candidates
@@ -50,6 +52,7 @@ NORMALIZED = (
     *((80, n) for n in (32_768, 50_257, 65_536, 151_936)),
     *((few, n) for few in (1, 32) for n in (65_536, 151_936)),
 )
+REDUCED = ((4096, 3), (4096, 200), (4096, 4096), (1, 1 << 24), (1000, 100_003))
 FLAT = (100_001, 1 << 27)
 TILED = ((7, 5), (1000, 3), (3, 1000), (4096, 4096))
 
@@ -145,6 +148,20 @@ def scan_choices(
                     yield f"cumulative_sum/{dtype}/{shape}/{axis}", setting, launch
 
 
+def reduce_choices(device: NullDevice) -> Iterator[Choice]:
+    """Sums of rows and of columns, as an example of a reduction whose order shows and of one whose order does not."""
+    for dtype, ordered in (("float32", True), ("float64", True), ("int32", False)):
+        for shape in REDUCED:
+            for axis in (1, 0):
+                walk = rows_of(shape, (axis,), ((shape[1], 1), (1, 1)))
+                for setting in reduce_candidates("sum", ordered, walk, device.profile):
+                    kind = dtypes.dtype(dtype)
+                    reduction = sum_of(kind)
+                    out = reduction.accumulator
+                    plan = plan_of("sum", reduction, kind, out, device, walk, walk.length, setting)
+                    yield f"sum/{dtype}/{shape}/{axis}", setting, lambda plan=plan: plan.run(0, 0)
+
+
 def softmax_choices(device: NullDevice) -> Iterator[Choice]:
     """Both functions along rows and along columns."""
     for name in ("softmax", "log_softmax"):
@@ -163,6 +180,7 @@ def softmax_choices(device: NullDevice) -> Iterator[Choice]:
 
 SPACES: dict[str, tuple[Callable[[NullDevice], Iterator[Choice]], ...]] = {
     "src/nbxtensor/kernel/pointwise_settings.py": (pointwise_choices,),
+    "src/nbxtensor/kernel/reduce_settings.py": (reduce_choices,),
     "src/nbxtensor/kernel/scan_settings.py": (scan_choices,),
     "src/nbxtensor/ops/_softmax_settings.py": (softmax_choices,),
     "src/nbxtensor/ops/sort/settings.py": (sort_choices, topk_choices),

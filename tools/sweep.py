@@ -29,7 +29,7 @@ from tools.sweep_log import Outcome, Present, stale, summary, versions, write
 from tools.variants import ROOT, TARGETS, Variant, fixed_sample, jobs_hashes, kernel_hashes, launches, variants
 
 from nbxtensor.base.errors import NbxError
-from nbxtensor.base.knobs import num_threads
+from nbxtensor.base.knobs import num_threads, tables_dir
 from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.cuda import assemble, lower_to_ptx
 from nbxtensor.compiler.hip import lower_to_amdgcn, resources_of
@@ -41,6 +41,7 @@ from nbxtensor.compiler.ttir import one_front_end, ttir
 from nbxtensor.device.artifact import Resources, Target
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
+from nbxtensor.tuning.tables import forget as forget_tables
 
 LOG = ROOT / "bench/results/sweep.json"
 ALL, SOME = "every variant", "one of each kernel with each function"
@@ -173,6 +174,17 @@ def outcomes(
         pool.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def as_delivered() -> Generator[None]:
+    """Choices as they are on any machine: two threads, and no certificates but those of the package."""
+    with num_threads.override("2"), tables_dir.override(str(ROOT / "no-tables")):
+        forget_tables()
+        try:
+            yield
+        finally:
+            forget_tables()
+
+
 def collect(
     targets: Sequence[str], wanted: Callable[[str], bool]
 ) -> tuple[dict[str, dict[str, Variant]], dict[str, Present]]:
@@ -180,7 +192,7 @@ def collect(
     found: dict[str, dict[str, Variant]] = {}
     present: dict[str, Present] = {}
     for arch in targets:
-        with num_threads.override("2"):  # on CPUs some settings depend on it
+        with as_delivered():
             launched = [*launches(arch, wanted=wanted), *candidate_launches(NullDevice(target_of(arch)), wanted)]
         found[arch] = variants(launched)
         for file, kernels in kernel_hashes(launched).items():
