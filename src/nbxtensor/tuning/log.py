@@ -29,16 +29,20 @@ class OpenKey:
     count: int
 
 
-def log_path() -> Path:
-    """Where the log is."""
-    return cache_dir.get() / "uncertified.jsonl"
+def log_path() -> Path | None:
+    """Where the log is; None if there is no such thing as a home."""
+    try:
+        return cache_dir.get() / "uncertified.jsonl"
+    except RuntimeError:
+        return None
 
 
 def read_log() -> list[OpenKey]:
     """What the log holds, one entry a key; lines that make no sense are left out."""
     found: dict[str, OpenKey] = {}
+    path = log_path()
     try:
-        lines = log_path().read_text(errors="replace").splitlines()
+        lines = [] if path is None else path.read_text(errors="replace").splitlines()
     except OSError:
         return []
     for line in lines:
@@ -51,7 +55,9 @@ def read_log() -> list[OpenKey]:
 
 def clear_log() -> None:
     """Remove the log."""
-    log_path().unlink(missing_ok=True)
+    path = log_path()
+    if path is not None:
+        path.unlink(missing_ok=True)
 
 
 def _lines(keys: Iterable[OpenKey]) -> bytes:
@@ -61,7 +67,7 @@ def _lines(keys: Iterable[OpenKey]) -> bytes:
 def append(keys: Iterable[OpenKey]) -> None:
     """Add keys to the log."""
     path, content = log_path(), _lines(keys)
-    if not content:
+    if not content or path is None:
         return
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
