@@ -13,7 +13,9 @@ from nbxtensor.base.errors import NbxError
 
 VERBS = {
     "cache": "Look at the kernel cache, or empty it.",
+    "doctor": "Find what is wrong with this installation and this machine, and how to mend it.",
     "demo": "Two real models at work: types of files, and how alike sentences are.",
+    "info": "Versions, devices, caches, certificates, and launches without one.",
     "models": "Fetch or list the demonstration's model files.",
     "run": "Run an ONNX model.",
 }

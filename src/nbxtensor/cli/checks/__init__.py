@@ -1,0 +1,1 @@
+"""The checks of ``nbxtensor doctor``, by what they look at."""
