@@ -16,6 +16,15 @@ from types import SimpleNamespace
 from nbxtensor.device.artifact import Artifact, Options, Resources, Target
 
 OK = (0,)
+H200 = {
+    "WARP_SIZE": 32,
+    "MAX_REGISTERS_PER_BLOCK": 65536,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+    "MULTIPROCESSOR_COUNT": 132,
+    "COMPUTE_MODE": 0,
+    "MEMORY_CLOCK_RATE": 3_201_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+}
 
 
 class Handle(int):
@@ -50,10 +59,19 @@ class FakeDriver:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
         CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED="pools",
+        **{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in H200},
     )
 
-    def __init__(self, gpus: int = 1, memory: int = 1 << 30, capability: tuple[int, int] = (9, 0)) -> None:
-        self.gpus, self.memory, self.capability = gpus, memory, capability
+    def __init__(
+        self,
+        gpus: int = 1,
+        memory: int = 1 << 30,
+        capability: tuple[int, int] = (9, 0),
+        version: int = 13000,
+        **facts: int,
+    ) -> None:
+        self.gpus, self.memory, self.capability, self.version = gpus, memory, capability, version
+        self.facts = {"major": capability[0], "minor": capability[1], "pools": 1, **H200, **facts}
         self.blocks: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self.used = 0
         self.reserved = 0
@@ -78,16 +96,22 @@ class FakeDriver:
         return OK
 
     def cuDriverGetVersion(self):
-        return 0, 13000
+        return 0, self.version
 
     def cuDeviceGetCount(self):
         return 0, self.gpus
+
+    def cuDeviceGetName(self, length: int, device: int):
+        return 0, b"NVIDIA H200".ljust(length, b"\0")
+
+    def cuDeviceTotalMem(self, device: int):
+        return 0, self.memory
 
     def cuDeviceGet(self, ordinal: int):
         return 0, ordinal
 
     def cuDeviceGetAttribute(self, name: str, device: int):
-        return 0, {"major": self.capability[0], "minor": self.capability[1], "pools": 1}[name]
+        return 0, self.facts[name]
 
     def cuDevicePrimaryCtxRetain(self, device: int):
         return 0, 100 + device

@@ -61,8 +61,13 @@ def _gpu(driver: Any, ordinal: int) -> Gpu:
         attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(call(f"asking the GPU for {name}", driver.cuDeviceGetAttribute(attribute, device)))
 
+    def ask_if_known(name: str) -> int:
+        attribute = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
+        status, value = (1, 0) if attribute is None else driver.cuDeviceGetAttribute(attribute, device)
+        return 0 if status else int(value)
+
     model: bytes = call("asking for the GPU's name", driver.cuDeviceGetName(_NAME_BYTES, device))
-    clock, width = ask("MEMORY_CLOCK_RATE"), ask("GLOBAL_MEMORY_BUS_WIDTH")
+    clock, width = ask_if_known("MEMORY_CLOCK_RATE"), ask_if_known("GLOBAL_MEMORY_BUS_WIDTH")
     return Gpu(
         name=f"cuda:{ordinal}",
         model=model.partition(b"\0")[0].decode(errors="replace"),

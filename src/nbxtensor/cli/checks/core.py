@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from nbxtensor.base import knobs
-from nbxtensor.base.errors import DeviceError, NbxError
+from nbxtensor.base.errors import NbxError
 from nbxtensor.cli.checks.scan import Scan, scan_store
 from nbxtensor.cli.gpus import Gpu, gpus
 from nbxtensor.compiler.store import default_store
@@ -75,10 +75,10 @@ class Machine:
 
     @cached_property
     def gpus(self) -> list[Gpu]:
-        """The GPUs that the driver shows; none without a driver."""
+        """The GPUs that the driver shows; none if it does not work, which the check of GPUs tells."""
         try:
             return gpus(self.driver)
-        except DeviceError:
+        except NbxError:
             return []
 
     @cached_property
@@ -111,7 +111,7 @@ def run_check(name: str, body: Body, machine: Machine) -> Check:
             warnings.simplefilter("ignore")
             body(check, machine)
     except NbxError as error:
-        check.problem(explained(error), error.mend)
+        check.problem(explained(error), error.mend or "correct what the line says is not allowed")
     except Exception as error:
         text = f"the check could not be done: {type(error).__name__}: {error}"
         check.problem(text, "report it with this line, unless the line says what to do")

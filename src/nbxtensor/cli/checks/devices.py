@@ -10,7 +10,7 @@ from nbxtensor.base.errors import DeviceError
 from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine, explained
 from nbxtensor.cli.checks.software import INSTALL, RANGES, present
-from nbxtensor.cli.gpus import Gpu, cuda_text, driver_version, hidden, machine_has_gpu, needed_cuda
+from nbxtensor.cli.gpus import Gpu, cuda_text, driver_version, gpus, hidden, machine_has_gpu, needed_cuda
 from nbxtensor.cli.packs_in_use import packs_in_use
 from nbxtensor.cli.show import bandwidth, size
 from nbxtensor.device.cpu_level import choose_level, cpu_flags, supported_levels
@@ -106,7 +106,7 @@ def check_gpus(check: Check, machine: Machine) -> None:
         _check_no_driver(check, error, wanted)
         return
     version = driver_version(driver)
-    found = machine.gpus
+    found = gpus(driver)
     check.facts = {"driver": cuda_text(version), "gpus": [_facts(gpu) for gpu in found]}
     check.summary = f"driver for {cuda_text(version)}; " + ", ".join(f"{gpu.name} {gpu.model}" for gpu in found)
     if not present("cuda-core"):
@@ -186,12 +186,18 @@ def check_kernels(check: Check, machine: Machine) -> None:
     outcomes: dict[str, str] = {}
     check.facts = {"devices": outcomes}
     compilers = all(present(package) for package in RANGES["compile"])
-    for name in ["cpu", *(gpu.name for gpu in machine.gpus)]:
+    default = knobs.device.get()
+    names = ["cpu", *(gpu.name for gpu in machine.gpus)]
+    if not default.startswith("null") and default not in (*names, "cuda"):
+        names.append(default)
+    for name in names:
         outcome = trial.try_device(name)
         if outcome.uncompiled and not compilers:  # the check of compilers says more
             outcomes[name] = "not tried: no compiler, and no pack has this kernel"
             continue
         outcomes[name] = outcome.error or "right"
         if outcome.error:
-            check.problem(f"a sum on {name} failed: {outcome.error.removesuffix(f'; {outcome.mend}')}", outcome.mend)
+            setting = "" if name in names[: 1 + len(machine.gpus)] else "correct or unset NBX_DEVICE"
+            mend = outcome.mend or setting or f"python -m nbxtensor.cli.trial {name} shows all of it"
+            check.problem(f"a sum on {name} failed: {outcome.error.removesuffix(f'; {outcome.mend}')}", mend)
     check.summary = ", ".join(f"{name}: {text}" for name, text in outcomes.items())
