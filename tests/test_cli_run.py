@@ -207,7 +207,7 @@ def test_a_damaged_model_file_is_fetched_again(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     "verb",
-    ["run", "demo", "cache", "cache ls", "cache clear", "models", "models fetch", "models list"],
+    ["run", "demo", "cache", "cache ls", "cache clear", "doctor", "info", "models", "models fetch", "models list"],
 )
 def test_help_shows_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb.split(), "--help"]) == 0
