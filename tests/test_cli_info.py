@@ -35,6 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(info, "packs_in_use", list)
     tables.forget()
     yield tmp_path / "cache"
     tables.forget()

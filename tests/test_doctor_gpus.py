@@ -15,12 +15,13 @@ from doctor_tools import check, problem, texts, warning
 from fake_cuda import FakeDriver, Missing
 from nbxtensor.cli import gpus
 from nbxtensor.cli.__main__ import main
-from nbxtensor.cli.checks import devices
+from nbxtensor.cli.checks import certificates, devices, software
 from nbxtensor.cli.checks.core import Machine
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device import cuda_driver
 from nbxtensor.device.artifact import Target
 from nbxtensor.device.profile import known_profiles, load_profile
+from nbxtensor.tuning import tables
 from test_store import make
 
 Use = Callable[[Any], None]
@@ -34,6 +35,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(trial, "try_device", lambda name: trial.Outcome())
+    monkeypatch.setattr(trial, "try_import", lambda packages: trial.Outcome())
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
+    for module in (certificates, devices, software):
+        monkeypatch.setattr(module, "packs_in_use", list)
     monkeypatch.setattr(devices, "present", lambda package: True)
     monkeypatch.setattr(gpus, "TRACES", (tmp_path,))
 

@@ -1,9 +1,11 @@
-"""One small launch on a device, in a process of its own: ``python -m nbxtensor.cli.trial cuda:0``."""
+"""One small launch on a device, or an import, in a process of its own: ``python -m nbxtensor.cli.trial cuda:0``."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -50,10 +52,19 @@ def attempt(name: str) -> Outcome:
     return Outcome()
 
 
-def try_device(name: str, seconds: float = SECONDS) -> Outcome:
-    """`attempt` in a process of its own, so that a crash is an outcome too."""
+def imported(packages: Sequence[str]) -> Outcome:
+    """Import these packages."""
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # a broken package may raise anything
+            return Outcome(f"{package} cannot be imported: {type(error).__name__}: {error}")
+    return Outcome()
+
+
+def _in_a_process(arguments: Sequence[str], seconds: float) -> Outcome:
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    command = [sys.executable, "-m", "nbxtensor.cli.trial", name]
+    command = [sys.executable, "-m", "nbxtensor.cli.trial", *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds, env={**os.environ, "PYTHONPATH": path}
@@ -68,10 +79,19 @@ def try_device(name: str, seconds: float = SECONDS) -> Outcome:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         if done.returncode < 0:
             last = f"killed by signal {-done.returncode}"
-        return Outcome(
-            f"the process that tried it died: {last}", f"python -m nbxtensor.cli.trial {name} shows all of it"
-        )
+        return Outcome(f"the process that tried it died: {last}", f"python {' '.join(command[1:])} shows all of it")
+
+
+def try_device(name: str, seconds: float = SECONDS) -> Outcome:
+    """`attempt` in a process of its own, so that a crash is an outcome too."""
+    return _in_a_process([name], seconds)
+
+
+def try_import(packages: Sequence[str], seconds: float = SECONDS) -> Outcome:
+    """`imported` in a process of its own."""
+    return _in_a_process(["--import", *packages], seconds)
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(attempt(sys.argv[1]))))
+    first, *rest = sys.argv[1:]
+    print(json.dumps(asdict(imported(rest) if first == "--import" else attempt(first))))

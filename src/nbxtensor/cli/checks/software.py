@@ -9,6 +9,7 @@ from importlib import metadata
 
 from nbxtensor import __version__
 from nbxtensor.base.errors import NbxError
+from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine
 from nbxtensor.cli.packs_in_use import packs_in_use
 
@@ -105,7 +106,8 @@ def check_compilers(check: Check, machine: Machine) -> None:
     """Triton and LLVM, which make kernels that no pack and no cache has."""
     absent = [package for package in RANGES["compile"] if not present(package)]
     check.facts = {"installed": [p for p in RANGES["compile"] if p not in absent], "absent": absent}
-    if not absent:
+    broken = "" if absent else trial.try_import(tuple(RANGES["compile"])).error
+    if not absent and not broken:
         check.summary = ", ".join(f"{p} {installed_version(p)}" for p in RANGES["compile"])
         _check_temporary(check)
         return
@@ -114,14 +116,13 @@ def check_compilers(check: Check, machine: Machine) -> None:
     except NbxError:  # the check of packs says more
         packs = 0
     check.facts["packs"] = packs
-    names = " and ".join(absent)
-    mend = INSTALL.format("compile")
+    text = broken or f"{' and '.join(absent)} cannot be found"
+    mend = INSTALL.format("compile") if absent else f"pip install --force-reinstall {' '.join(RANGES['compile'])}"
     if packs:
-        check.warning(f"{names} cannot be found: only kernels that are packed or cached run", mend)
+        check.warning(f"no compiler: {text}; only kernels that are packed or cached run", mend)
     else:
         check.problem(
-            f"no compiler: {names} cannot be found, and no pack of compiled kernels is in use",
-            f"{mend}, or name a pack in NBX_PACKS",
+            f"no compiler: {text}, and no pack of compiled kernels is in use", f"{mend}, or name a pack in NBX_PACKS"
         )
 
 
