@@ -17,10 +17,10 @@ exponentials.
 """
 
 from nbxtensor.compiler.source import kernel, tl
-from nbxtensor.kernel.math import log
 from nbxtensor.kernel.math64_exp import exp64_parts
 from nbxtensor.kernel.math64_log import log1p64, log64
 from nbxtensor.kernel.math64_parts import add_exact, real
+from nbxtensor.kernel.math_log import log_curve
 
 LOG2E = 1.4426950216293335
 LN2 = 0.6931471824645996
@@ -105,7 +105,9 @@ def largest_of(x, AXIS: tl.constexpr, LEAN: tl.constexpr):
 @kernel
 def wide(x):
     """An element in the type that is computed in: fp64 for fp64, else fp32."""
-    if x.dtype != tl.float64:
+    if x.dtype == tl.bfloat16:
+        x = (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    elif x.dtype != tl.float64:
         x = x.to(tl.float32)
     return x
 
@@ -279,7 +281,8 @@ def _log_parts(x):
     """log(x) of a normal x > 0 as an integer times ln2, and the logarithm of what is left."""
     bits = x.to(tl.int32, bitcast=True)
     k = (bits - SQRT_HALF) >> 23
-    return k.to(tl.float32), log((bits - (k << 23)).to(tl.float32, bitcast=True))
+    f = (bits - (k << 23)).to(tl.float32, bitcast=True) - 1.0
+    return k.to(tl.float32), tl.fma(log_curve(f), f * f, f)
 
 
 @kernel

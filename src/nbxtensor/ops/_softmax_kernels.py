@@ -26,11 +26,12 @@ from nbxtensor.kernel.row_exp import (
 )
 from nbxtensor.kernel.rows import in_row, in_tile, load_tile, offset_of, per_row, pointers_of
 
-# In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW, LEAN, SHIFT)``: the flags of
+# In the helpers below WALK is ``(X_FLAGS, OUT_FLAGS, VEC, ONE, NARROW, LEAN, SHIFT, ALIKE)``: the flags of
 # `nbxtensor.kernel.rows`; a power of two that divides row lengths and steps between rows, which are handed over divided
 # by it; whether there is one outer index; whether offsets inside a block of rows fit in 32 bits; see
 # `nbxtensor.kernel.row_exp`; 0, or the elements of a vector: then tiles start at whole vectors, and the row so many
-# elements later as ``rows[3]`` says; ``rows[4]`` is memory for a tile of lanes.
+# elements later as ``rows[3]`` says, with ``rows[4]`` for a tile of lanes; whether the step between rows is the same in
+# both operands.
 
 
 @kernel
@@ -72,6 +73,8 @@ def blocks_of(
         row = program // blocks
         x_offset = offset_of(row, outer, x_outer)
         out_offset = offset_of(row, outer, out_outer)
+    if WALK[7]:
+        out_inner = x_inner
     x, x_step = block_of(x, x_inner, block, x_offset, SHAPE, X_FLAGS[1], WALK[2], WALK[4])
     out, out_step = block_of(out, out_inner, block, out_offset, SHAPE, OUT_FLAGS[1], WALK[2], WALK[4])
     k = tl.arange(0, SHAPE[1])
@@ -292,11 +295,12 @@ def softmax_forward_kernel(
         near = clear_winner(total, peak, DTYPE)
         high, low = log_sum(total, peak, largest, terms, DTYPE)
         if any_row(near) > 0:
-            # As if the terms were others: the exponentials are computed again, nothing is kept for this from above.
+            # As if the terms were others: the exponentials are computed again, nothing is kept for this from above. In
+            # 32 bits, where bytes are what bounds, those of one tile are kept.
             zero = (n >> 62).to(total.dtype)
             again = terms[0] + zero, terms[1] + zero, terms[2]
             for j in tl.static_range(TILES):
-                if TILES == 1:
+                if TILES == 1 and not (WALK[5] and DTYPE.primitive_bitwidth == 16):
                     part = acc
                 else:
                     e = tile_exp(values[j], again, SHAPE, WALK)

@@ -14,13 +14,13 @@ from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import APART, GROUP, LANES, Rows, power_of_two
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
-from nbxtensor.ops._softmax_settings import Setting, tile_of
+from nbxtensor.ops._softmax_settings import FEW_GROUPS, Setting, tile_of
 from nbxtensor.ops._softmax_split import HANDED_ON, softmax_split_groups_kernel, softmax_split_lanes_kernel
-from nbxtensor.ops._softmax_split_write import softmax_split_finish_kernel, softmax_split_write_kernel
+from nbxtensor.ops._softmax_split_write import softmax_split_write_kernel
+from nbxtensor.ops._softmax_spread import softmax_spread_finish_kernel, softmax_spread_lanes_kernel
 from nbxtensor.tuning.key import LaunchKey, launch_key
 
 VECTOR = 16
-FEW_GROUPS = 4
 TOPS = 1024  # largest elements that a program of the second launch loads at a time
 
 
@@ -83,7 +83,8 @@ class Case:
         flags = tuple((int(self.rows.unit(i)), int(self.dense(i))) for i in range(2))
         threads = self.device.profile.warp_size > 1
         narrow = threads and all(abs(self.step(i)) * kept < 2**31 for i in range(2))
-        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow), int(threads), shift)
+        alike = int(self.step(0) == self.step(1))
+        return (*flags, self.vector, int(self.rows.programs == 1), int(narrow), int(threads), shift, alike)
 
     def shift(self, setting: Setting) -> int:
         """Elements of a vector if tiles are to start at whole vectors although rows do not, else 0."""
@@ -111,6 +112,7 @@ class Case:
             "inner": rows.inner,
             "blocks": -(-rows.inner // shape[1]),
             "groups": rows.groups,
+            "count": rows.count,
             "x_inner": self.step(0) // v,
             "out_inner": self.step(1) // v,
             "outer": rows.outer,
@@ -208,24 +210,61 @@ class Split:
     """
 
     def __init__(self, case: Case, setting: Setting) -> None:
-        self.plans = self._three(case, setting)
+        rows = case.rows
+        # Every program that writes adds the partial sums itself. In place, it must not sum again what another one has
+        # written.
+        able = case.out_is_new and rows.groups <= FEW_GROUPS and rows.unit(0) and rows.axis == 1
+        self.plans = self._two(case, setting) if setting.run and able else self._three(case, setting)
         self._allocate = case.device.allocate
-        most = case.rows.count * case.rows.groups
+        most = rows.count * rows.groups
         parts = LANES // setting.width
         self._starts = [0]
         for words in (most * parts, most * parts, most * LANES // 4, most * HANDED_ON):
             self._starts.append(self._starts[-1] + -(-words * case.accumulator.itemsize // 256) * 256)
 
     @staticmethod
-    def _three(case: Case, setting: Setting) -> tuple[Plan, Plan | None, Plan]:
+    def _two(case: Case, setting: Setting) -> tuple[Plan, None, Plan]:
+        rows = case.rows
+        spread = setting.width // setting.run, setting.run
+        handed: dict[str, Argument] = dict.fromkeys(("tops", "lows", "nodes"), Pointer(case.accumulator))
+        chunks = -(-rows.length // (setting.unroll * LANES))
+        lanes = case.plan(
+            softmax_spread_lanes_kernel,
+            rows.count * rows.groups * (LANES // setting.width),
+            handed,
+            {
+                "LANES": LANES,
+                "SPREAD": spread,
+                "TAIL": rows.length % LANES != 0,
+                "UNROLL": setting.steps,
+                "STAGES": setting.stages,
+            },
+            rows.shape(1, LANES),
+            setting.num_warps,
+        )
+        finish = case.plan(
+            softmax_spread_finish_kernel,
+            rows.count * chunks,
+            {**handed, "chunks": chunks},
+            {
+                "COUNT": setting.unroll,
+                "SPREAD": spread,
+                "GROUPS": FEW_GROUPS,
+                "TAIL": rows.length % (setting.unroll * LANES) != 0,
+                "STREAM": case.device.profile.warp_size > 1,
+            },
+            rows.shape(1, LANES),
+            setting.writers,
+        )
+        return lanes, None, finish
+
+    @staticmethod
+    def _three(case: Case, setting: Setting) -> tuple[Plan, Plan, Plan]:
         rows, kept = case.rows, setting.kept
         blocks = rows.programs * -(-rows.inner // kept)
         parts = LANES // setting.width
-        left = Pointer(case.accumulator)
-        handed: dict[str, Argument] = dict.fromkeys(("tops", "guesses", "nodes", "sums"), left)
+        handed: dict[str, Argument] = dict.fromkeys(("tops", "guesses", "nodes", "sums"), Pointer(case.accumulator))
         chunks = -(-rows.length // (setting.unroll * LANES))
-        own: dict[str, Argument] = {**handed, "chunks": chunks}
-        stream = case.device.profile.warp_size > 1
         lanes = case.plan(
             softmax_split_lanes_kernel,
             blocks * rows.groups * parts,
@@ -234,18 +273,6 @@ class Split:
             rows.shape(kept, setting.width),
             setting.num_warps,
         )
-        # Every program adds the partial sums itself. In place, it must not sum again what another one has written.
-        if case.out_is_new and setting.launches == 2 and rows.groups <= FEW_GROUPS and kept == 1:
-            tail = APART if rows.length % (setting.unroll * LANES) else 0
-            constants: dict[str, Constant] = {
-                "COUNT": setting.unroll,
-                "WIDTH": setting.width,
-                "GROUPS": FEW_GROUPS,
-                "TAIL": tail,
-                "STREAM": stream,
-            }
-            kernel, shape = softmax_split_finish_kernel, (rows.axis, 1, LANES, 0)
-            return lanes, None, case.plan(kernel, blocks * chunks, own, constants, shape, setting.writers)
         groups = case.plan(
             softmax_split_groups_kernel,
             rows.count * rows.groups,
@@ -261,12 +288,12 @@ class Split:
         write = case.plan(
             softmax_split_write_kernel,
             blocks * chunks,
-            own,
+            {**handed, "chunks": chunks},
             {
                 "COUNT": setting.unroll,
                 "LANES": _group_lanes(rows.groups),
                 "TAIL": rows.length % (setting.unroll * LANES) != 0,
-                "STREAM": stream,
+                "STREAM": case.device.profile.warp_size > 1,
             },
             rows.shape(kept, LANES),
             setting.writers,
@@ -276,13 +303,13 @@ class Split:
     def run(self, x: int, out: int) -> None:
         """Launch everything."""
         scratch = self._allocate(self._starts[-1])
-        tops, guesses, nodes, sums, _ = (scratch.ptr + start for start in self._starts)
+        tops, others, nodes, sums, _ = (scratch.ptr + start for start in self._starts)
         lanes, groups, write = self.plans
-        lanes.run(x, tops, guesses, nodes)
+        lanes.run(x, tops, others, nodes)
         if groups is None:
-            write.run(x, tops, guesses, nodes, out)
+            write.run(x, tops, others, nodes, out)
         else:
-            groups.run(x, tops, guesses, nodes, sums)
+            groups.run(x, tops, others, nodes, sums)
             write.run(x, sums, out)
 
 

@@ -7,7 +7,8 @@ from nbxtensor.base.errors import CompileError
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
 
-FEW_ROWS = 4  # of which every program of a split row adds the partial sums itself
+FEW_ROWS = 4  # whose programs must be small to keep a GPU busy
+FEW_GROUPS = 4  # of a row, whose partial sums every program that writes adds itself
 MANY_ROWS = 64  # from which on a program a row keeps a GPU busy
 SPARE = 4096  # bytes of shared memory that reductions take
 
@@ -38,8 +39,9 @@ class Setting:
         Elements of a lane that are loaded at once (split).
     writers
         Warps of the programs that write (split).
-    launches
-        2: each program that writes adds the partial sums itself, if those are few; 3 (split).
+    run
+        Neighbours among those lanes, the others far away: then each program that writes adds the partial sums itself,
+        if those are few; 0: a launch of its own adds them (split).
     """
 
     kept: int
@@ -52,7 +54,7 @@ class Setting:
     stages: int = 1
     steps: int = 8
     writers: int = 4
-    launches: int = 3
+    run: int = 0
 
 
 def tile_of(rows: Rows) -> int:
@@ -99,10 +101,11 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
         warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
         warps = 2 * warps if itemsize == 8 and n > 512 else warps
         found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
-        return found[::-1] if log_form and itemsize == 2 and kept == 1 else found
+        return found[::-1] if itemsize == 2 and kept == 1 else found
     # Parts of at least four elements, the first step of the tree, and of whole vectors.
-    fold = min(4 if log_form and (itemsize == 2 or n > 64) else 2, max(1, tile * min(itemsize, 4) // 16))
-    warps = 1 if log_form and itemsize == 2 else 2
+    many = log_form and n > (32 if itemsize == 2 else 64)
+    fold = min(4 if many else 2, max(1, tile * min(itemsize, 4) // 16))
+    warps = 1 if many and itemsize == 2 else 4 if itemsize == 8 and fold == 1 else 2
     return [Setting(kept, warps, fold=fold), Setting(kept, 4)]
 
 
@@ -131,12 +134,15 @@ def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     return held if n <= ends else _looped(rows, itemsize, log_form)
 
 
-def _split(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
-    staged = Setting(1, 1, "split", unroll=1, width=64, steps=4, stages=4)
-    two, three = replace(staged, writers=8 if log_form else 4, launches=2), replace(staged, unroll=2, writers=8)
-    if itemsize == 2:
-        three = Setting(1, 1, "split", unroll=2, width=64)
-    return [two, three] if rows.count <= FEW_ROWS and itemsize < 8 else [three]
+def _split(rows: Rows, itemsize: int) -> list[Setting]:
+    staged = Setting(1, 1, "split", unroll=2, width=64, steps=4, stages=4, writers=8)
+    three = Setting(1, 1, "split", unroll=2, width=64) if itemsize == 2 else staged
+    if rows.groups > FEW_GROUPS or itemsize == 8:
+        return [three]
+    two = replace(staged, width=128, run=32, writers=4)
+    if rows.count <= FEW_ROWS:
+        two = replace(two, width=64, run=16, unroll=1)
+    return [two, three]
 
 
 def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
@@ -148,7 +154,7 @@ def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
         return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
-    split = _split(rows, itemsize, log_form) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []
     return split + _long(rows, itemsize, log_form)
 
 

@@ -1,9 +1,8 @@
-"""Softmax of long rows split over programs, by two or three launches.
+"""Softmax of long rows split over programs, by three launches.
 
 The first sums the lanes of a group, a block of lanes a program, with terms guessed from the start of what the program
-sees. Then either each program that writes a part of the result first adds what the blocks of its row left, or one
-launch makes them sums of groups and another writes. Where a block was summed with a wrong guess, its group is summed
-again. The lanes and the tree over them are those of the canonical sum.
+sees; the second makes what the blocks left sums of groups; the third writes. Where a block was summed with a wrong
+guess, its group is summed again. The lanes and the tree over them are those of the canonical sum.
 """
 
 from nbxtensor.compiler.source import kernel, tl
@@ -155,14 +154,11 @@ def softmax_split_lanes_kernel(
 
 
 @kernel
-def without_winner(
+def _without_winner(
     whole, x, n, group, lanes, rows, walk, terms, largest,
     SHAPE: tl.constexpr, WALK: tl.constexpr, LANES: tl.constexpr, GROUP_SIZE: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """Nodes of groups (lying (group, node), of which `whole` are the sums) without the row's largest element.
-
-    It is in block `lanes` of group `group`, of which the others do not have it.
-    """
+    """Nodes of a group (`whole` with it) without the row's largest element, which is in block `lanes` alone."""
     WIDTH: tl.constexpr = SHAPE[2]
     PARTS: tl.constexpr = LANES // WIDTH
     begin = group * GROUP_SIZE + lanes * WIDTH
@@ -172,11 +168,9 @@ def without_winner(
     acc, top = _block(
         x, begin, begin + 0, end, acc, top, rows, walk, terms, largest, SHAPE, WALK, LANES, TAIL, True, 8, 1
     )
-    apart = tl.reshape(whole, (whole.shape[0], PARTS, WIDTH // 4))
+    apart = tl.reshape(whole, (1, PARTS, WIDTH // 4))
     mine = (tl.arange(0, PARTS) == lanes)[None, :, None]
-    if whole.shape[0] > 1:
-        mine = mine & (tl.arange(0, whole.shape[0]) == group)[:, None, None]
-    return tl.reshape(tl.where(mine, _fours(acc, SHAPE[0])[None, :, :], apart), (whole.shape[0], LANES // 4))
+    return tl.reshape(tl.where(mine, _fours(acc, SHAPE[0])[None, :, :], apart), (1, LANES // 4))
 
 
 @kernel
@@ -231,24 +225,10 @@ def softmax_split_groups_kernel(
                 else:
                     lanes = tl.max(tl.where(mine, each, 0), 0)
                     BLOCK: tl.constexpr = (SHAPE[0], 1, WIDTH, 0)
-                    rest = halved(
-                        without_winner(
-                            whole,
-                            x,
-                            n,
-                            group,
-                            lanes,
-                            rows,
-                            x_walk,
-                            right,
-                            largest,
-                            BLOCK,
-                            WALK,
-                            LANES,
-                            GROUP_SIZE,
-                            TAIL,
-                        )
+                    left = _without_winner(
+                        whole, x, n, group, lanes, rows, x_walk, right, largest, BLOCK, WALK, LANES, GROUP_SIZE, TAIL
                     )
+                    rest = halved(left)
             else:
                 rest = total
     sums += program * HANDED_ON + tl.arange(0, 1)

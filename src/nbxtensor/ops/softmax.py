@@ -20,8 +20,8 @@ Guarantee
     universal: the same bits on every device, for every setting, batch and kernel.
 
 The exponentials are those of `nbxtensor.kernel.row_exp`. The kernels are in `nbxtensor.ops._softmax_kernels` (rows held
-in registers), `_softmax_looped`, `_softmax_split` and `_softmax_split_write`, their settings in `_softmax_settings`,
-the launches in `_softmax_plans`.
+in registers), `_softmax_looped`, `_softmax_split`, `_softmax_split_write` and `_softmax_spread`, their settings in
+`_softmax_settings`, the launches in `_softmax_plans`.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,8 @@ from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_plans import Case, Runs, launches
 from nbxtensor.ops._softmax_settings import Setting, candidates
 from nbxtensor.ops._softmax_split import softmax_split_groups_kernel, softmax_split_lanes_kernel
-from nbxtensor.ops._softmax_split_write import softmax_split_finish_kernel, softmax_split_write_kernel
+from nbxtensor.ops._softmax_split_write import softmax_split_write_kernel
+from nbxtensor.ops._softmax_spread import softmax_spread_finish_kernel, softmax_spread_lanes_kernel
 from nbxtensor.tensor.memory import apart, check_writable, separate
 from nbxtensor.tensor.tensor import Tensor, new
 
@@ -51,7 +52,8 @@ KERNELS = (
     softmax_split_lanes_kernel,
     softmax_split_groups_kernel,
     softmax_split_write_kernel,
-    softmax_split_finish_kernel,
+    softmax_spread_lanes_kernel,
+    softmax_spread_finish_kernel,
 )
 
 INF, NAN = float("inf"), float("nan")
