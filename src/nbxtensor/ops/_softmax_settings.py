@@ -130,6 +130,8 @@ def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     n = rows.length
     warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 512 if itemsize == 8 else 1024))
     held = [Setting(1, warps), Setting(1, min(16, 2 * warps) if itemsize == 2 else max(2, warps // 2))]
+    if log_form and itemsize == 4 and 4 * LANES < n <= 8 * LANES:
+        held = held[::-1]
     ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
     return held if n <= ends else _looped(rows, itemsize, log_form)
 
