@@ -67,12 +67,14 @@ def test_a_machine_that_is_well(place: Path, capsys: pytest.CaptureFixture[str])
 
 def test_json_and_exit_status_in_a_process(place: Path) -> None:
     status, rows = doctor()
-    assert status == 0, rows
+    assert status == 0, [row for row in rows.values() if row["status"] != "ok"]
     assert list(rows) == list(CHECKS)
     for row in rows.values():
         assert set(row) == {"name", "status", "facts", "findings"}
         assert row["status"] == "ok" or row["name"] == "certificates"  # the shipped ones may be of another compiler
-    assert rows["a kernel"]["facts"] == {"devices": {"cpu": "right"}}
+    tried = rows["a kernel"]["facts"]["devices"]
+    assert tried["cpu"] == "right"
+    assert set(tried.values()) == {"right"}
     assert log.read_log() == []
     status, rows = doctor(NBX_NUM_THREADS="none", NBX_CERTIFIED_ONLY="1")
     assert status == 1
@@ -250,7 +252,7 @@ def test_a_wrong_sum_and_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NBX_DEVICE", "frob")
     assert re.search("a sum on frob failed: device: no device has this name", problem("a kernel"))
     monkeypatch.setenv("NBX_DEVICE", "cpu")
-    assert check("a kernel").facts == {"devices": {"cpu": "right"}}
+    assert check("a kernel").facts["devices"]["cpu"] == "right"
     monkeypatch.setattr(trial.np, "array_equal", lambda a, b: False)
     monkeypatch.setattr(trial.np, "flatnonzero", lambda a: [3])
     assert "wrong: 3.0 + 3.0 gave 6.0" in problem("a kernel")
