@@ -122,3 +122,11 @@ class CertificateError(NbxError, ValueError):
 
 class UncertifiedKeyError(NbxError, RuntimeError):
     """NBX_CERTIFIED_ONLY is set, and no certificate covers a launch."""
+
+
+class NotPackedError(MissingDependencyError):
+    """A kernel is in no pack and in no cache, and the compilers that would make it are not installed."""
+
+
+class PackError(NbxError, ValueError):
+    """A pack cannot be read: it is missing, cut off, altered, malformed or of another format; names the file."""

@@ -111,6 +111,10 @@ def _switch(text: str) -> bool:
     return text == "1"
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+
+
 def _cpu_level(text: str) -> str | None:
     if text not in CPU_LEVELS:
         raise ValueError(text)
@@ -192,4 +196,11 @@ certified_only: Knob[bool] = Knob(
     lambda: False,
     "0 or 1",
     "refuse launches that no certificate covers",
+)
+packs: Knob[tuple[Path, ...]] = Knob(
+    "NBX_PACKS",
+    _paths,
+    lambda: (),
+    f"files *.nbxpack or folders of them, with {os.pathsep!r} between them",
+    "packs of compiled kernels that are looked into before those of the package",
 )

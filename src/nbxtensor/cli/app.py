@@ -16,6 +16,7 @@ VERBS = {
     "doctor": "Find what is wrong with this installation and this machine, and how to mend it.",
     "demo": "Two real models at work: types of files, and how alike sentences are.",
     "info": "Versions, devices, caches, certificates, and launches without one.",
+    "pack": "Compile kernels into one file, for machines without compilers.",
     "models": "Fetch or list the demonstration's model files.",
     "run": "Run an ONNX model.",
 }

@@ -1,33 +1,32 @@
-"""Compile everything a model needs before it runs, side by side, with a progress bar."""
+"""Compile everything a model or a pack needs, side by side, with a progress bar."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from nbxtensor.base.text import counted
-from nbxtensor.compiler.compile import compile_many
+from nbxtensor.compiler.compile import Progress, compile_many
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.protocol import Device
 
 
-def compile_kernels(jobs: Sequence[Job], device: Device) -> int:
-    """Compile what the artifact store lacks for `device`; returns how many kernels there are.
+@contextmanager
+def progress(target: str) -> Generator[Progress]:
+    """A function that shows how far compiling for `target` is.
 
-    The bar is drawn on standard error where that is a terminal; elsewhere one line tells what is going on.
+    A bar is drawn on standard error where that is a terminal; elsewhere one line tells what is going on.
     """
-    unique = list({job.key: job for job in jobs}.values())
-    if not device.computes or not unique:
-        return len(unique)
     if not sys.stderr.isatty():
         started = False
 
         def say(done: int, total: int, name: str) -> None:
             nonlocal started
             if not started:
-                print(f"compiling {counted(total, 'kernel')} for {device.target}", file=sys.stderr, flush=True)
+                print(f"compiling {counted(total, 'kernel')} for {target}", file=sys.stderr, flush=True)
             started = True
 
-        compile_many(unique, say)
-        return len(unique)
+        yield say
+        return
     from rich.console import Console  # the bar is drawn only where someone sees it
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -38,5 +37,13 @@ def compile_kernels(jobs: Sequence[Job], device: Device) -> int:
         def advance(done: int, total: int, name: str) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        compile_many(unique, advance)
+        yield advance
+
+
+def compile_kernels(jobs: Sequence[Job], device: Device) -> int:
+    """Compile what packs and the artifact store lack for `device`; returns how many kernels there are."""
+    unique = list({job.identity: job for job in jobs}.values())
+    if device.computes and unique:
+        with progress(str(device.target)) as show:
+            compile_many(unique, show)
     return len(unique)

@@ -1,4 +1,4 @@
-"""Compile jobs into artifacts, through the artifact store."""
+"""From jobs to artifacts: out of a pack, out of the artifact store, or compiled."""
 
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -6,6 +6,8 @@ from contextlib import closing
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.base.knobs import compile_workers
+from nbxtensor.compiler import packs
+from nbxtensor.compiler.available import require_compilers
 from nbxtensor.compiler.front_end import without_collection
 from nbxtensor.compiler.jobs import Job, compiler_version, describe
 from nbxtensor.compiler.key_lock import Lock
@@ -68,10 +70,14 @@ def compile_fresh(job: Job) -> Artifact:
 
 
 def compile_unless_busy(job: Job, store: ArtifactStore, patience: float) -> Artifact | None:
-    """As `compile_job`, but None if another process is compiling `job` and is not done within `patience` seconds."""
+    """The artifact of `job` out of the store, or compiled and stored; packs are not looked into.
+
+    None if another process is compiling `job` and is not done within `patience` seconds.
+    """
     found = store.get(job.key)
     if found is not None:
         return found
+    require_compilers([job])
     with store.locked(job.key, patience) as lock:
         found = store.get(job.key)
         if found is None and lock is not Lock.BUSY:
@@ -80,17 +86,7 @@ def compile_unless_busy(job: Job, store: ArtifactStore, patience: float) -> Arti
         return found
 
 
-def compile_job(job: Job, store: ArtifactStore | None = None) -> Artifact:
-    """The artifact of `job`: from the store if it is there, else compiled in this process and stored.
-
-    Raises
-    ------
-    CompileError
-        The kernel cannot be compiled for the target.
-    MissingDependencyError
-        It must be compiled, and the compilers are not installed.
-    """
-    store = store or default_store()
+def _stored(job: Job, store: ArtifactStore) -> Artifact:
     found = compile_unless_busy(job, store, PATIENCE)
     if found is None:  # whoever holds the lock is stuck
         found = compile_fresh(job)
@@ -98,9 +94,24 @@ def compile_job(job: Job, store: ArtifactStore | None = None) -> Artifact:
     return found
 
 
+def compile_job(job: Job, store: ArtifactStore | None = None) -> Artifact:
+    """The artifact of `job`: from a pack or the store if it is there, else compiled in this process and stored.
+
+    Raises
+    ------
+    CompileError
+        The kernel cannot be compiled for the target.
+    NotPackedError
+        It must be compiled, and the compilers are not installed.
+    PackError
+        A pack in use cannot be read.
+    """
+    return packs.find(job) or _stored(job, store or default_store())
+
+
 def _in_turn(jobs: list[Job], store: ArtifactStore) -> Generator[tuple[Job, Artifact]]:
     for job in jobs:
-        yield job, compile_job(job, store)
+        yield job, _stored(job, store)
 
 
 def _in_workers(jobs: list[Job], store: ArtifactStore, count: int) -> Generator[tuple[Job, Artifact]]:
@@ -121,37 +132,45 @@ def compile_many(
     progress: Progress | None = None,
     workers: int | None = None,
     store: ArtifactStore | None = None,
+    from_packs: bool = True,
 ) -> list[Artifact]:
-    """The artifacts of `jobs`, in their order; what the store lacks is compiled in parallel processes.
+    """The artifacts of `jobs`, in their order; what packs and the store lack is compiled in parallel processes.
 
     Parameters
     ----------
     progress
-        Called as ``progress(done, total, name)`` after each compile; what was in the store does not count.
+        Called as ``progress(done, total, name)`` after each compile; what was in a pack or in the store does not count.
     workers
         Processes at most; by default what the knob NBX_COMPILE_WORKERS says. For one or two jobs none is started.
+    from_packs
+        Whether packs are looked into; a pack itself is made of what is compiled here.
 
     Raises
     ------
     CompileError
         Of the first job that fails. Nothing half-written stays behind, also not after Ctrl-C.
+    NotPackedError
+        Something must be compiled, and the compilers are not installed.
+    PackError
+        A pack in use cannot be read.
     """
     store = store or default_store()
     artifacts: dict[str, Artifact] = {}
     missing: dict[str, Job] = {}
     for job in jobs:
-        if job.key not in artifacts and job.key not in missing:
-            found = store.get(job.key)
+        if job.identity not in artifacts and job.identity not in missing:
+            found = (packs.find(job) if from_packs else None) or store.get(job.key)
             if found is None:
-                missing[job.key] = job
+                missing[job.identity] = job
             else:
-                artifacts[job.key] = found
+                artifacts[job.identity] = found
+    require_compilers(list(missing.values()))
     count = min(len(missing), workers or compile_workers.get())
     pending = list(missing.values())
     parallel = count > 1 and len(missing) > SERIAL_JOBS
     with closing(_in_workers(pending, store, count) if parallel else _in_turn(pending, store)) as compiled:
         for done, (job, artifact) in enumerate(compiled, start=1):
-            artifacts[job.key] = artifact
+            artifacts[job.identity] = artifact
             if progress is not None:
                 progress(done, len(missing), job.name)
-    return [artifacts[job.key] for job in jobs]
+    return [artifacts[job.identity] for job in jobs]

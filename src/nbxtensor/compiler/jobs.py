@@ -23,7 +23,7 @@ _SOURCES = {
     "hip": ("source.py", "ttir.py", "hip.py"),
     "cpu": ("source.py", "ttir.py", "cpu/*.py"),
 }
-_PACKAGES = {"cuda": ("triton",), "hip": ("triton",), "cpu": ("triton", "llvmlite")}
+COMPILERS = {"cuda": ("triton",), "hip": ("triton",), "cpu": ("triton", "llvmlite")}
 
 
 def _version(package: str) -> str:
@@ -54,9 +54,9 @@ def _lowering_hash(kind: str) -> str:
 @cache
 def compiler_version(kind: str) -> str:
     """What compiles for `kind` here: the installed compilers' versions and a hash of our own lowering."""
-    if kind not in _PACKAGES:
-        raise CompileError("compile", "unknown kind of target", got=repr(kind), allowed=_PACKAGES)
-    packages = [f"{name} {_version(name)}" for name in _PACKAGES[kind]]
+    if kind not in COMPILERS:
+        raise CompileError("compile", "unknown kind of target", got=repr(kind), allowed=COMPILERS)
+    packages = [f"{name} {_version(name)}" for name in COMPILERS[kind]]
     return ", ".join([*packages, f"nbxtensor {_lowering_hash(kind)}"])
 
 

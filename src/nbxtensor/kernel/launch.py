@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbxtensor.base.dtypes import DType
+from nbxtensor.base.errors import NotPackedError
 from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Artifact, Options
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.unpacked import explained
 from nbxtensor.tuning.certificate import Certificate, binary_hash
 
 Grid = tuple[int, int, int]
@@ -197,7 +199,10 @@ class Plan:
     def _artifact(self, aligned: bool) -> Artifact:
         found = self._artifacts.get(aligned)
         if found is None:
-            found = self._artifacts[aligned] = compile_job(self.job(aligned))
+            try:
+                found = self._artifacts[aligned] = compile_job(self.job(aligned))
+            except NotPackedError as error:
+                raise explained(error, self.name, self.device.target) from None
         return found
 
     def _first(self, *values: int | float) -> None:

@@ -36,7 +36,6 @@ class Sentences:
             raise MissingDependencyError(
                 "nbxtensor demo", "the tokenizers package is missing", mend="install nbxtensor[cli]"
             ) from error
-        self._device = device
         self.model: Model = load(files.model_file(files.MINILM, progress), device)
         path = files.model_file(files.TOKENIZER, progress)
         try:
@@ -58,7 +57,11 @@ class Sentences:
     def embed(self, inputs: dict[str, Array]) -> Tensor:
         """One row per sentence: the mean of its tokens' vectors, scaled to length 1."""
         (hidden,) = self.model(**inputs).values()
-        mask = from_numpy(inputs["attention_mask"][:, :, None], self._device)
+        return self.pooled(hidden, inputs["attention_mask"])
+
+    def pooled(self, hidden: Tensor, attention: Array) -> Tensor:
+        """The last step of `embed`: from the vectors of tokens to those of sentences."""
+        mask = from_numpy(attention[:, :, None], hidden.device)
         weights = table["astype"](mask, float32)
         total = table["sum"](table["multiply"](hidden, weights), axis=1)
         mean = table["divide"](total, table["sum"](weights, axis=1))

@@ -1,0 +1,149 @@
+"""The kernels that models and calls of operators launch, found on devices that compute nothing."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from nbxtensor.base.errors import ArgumentError, DTypeError
+from nbxtensor.cli import pack_calls
+from nbxtensor.cli.run import parse_pairs, seeded_inputs
+from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.pack_build import Census
+from nbxtensor.device.null import NullDevice
+from nbxtensor.device.profile import load_profile, target_of
+from nbxtensor.kernel.call_text import Call, calls_of
+from nbxtensor.kernel.launch import Call as Launch
+from nbxtensor.onnx.graph import Port
+from nbxtensor.onnx.model import Model, load
+from nbxtensor.tensor.tensor import Tensor
+
+FUNCTION = "nbxtensor pack"
+MAX_SHAPES = 4096
+Shapes = dict[str, tuple[int, ...]]
+
+
+def both_alignments(job: Job) -> tuple[Job, ...]:
+    """`job` for pointers that are multiples of 16, and for others, where the target tells them apart."""
+    if load_profile(job.target.arch).warp_size == 1:
+        return (job,)
+    pointers = {name for name, kind in job.signature if isinstance(kind, str) and kind.startswith("*")}
+    aligned = job.divisible | pointers
+    return replace(job, divisible=frozenset(aligned)), replace(job, divisible=frozenset(aligned - pointers))
+
+
+# Operators
+
+
+def _launched(device: NullDevice) -> list[Job]:
+    return [launch.job for launch in device.calls if isinstance(launch, Launch)]
+
+
+def census(
+    found: Census, arches: Sequence[str], ops: Sequence[str], *, common: bool = False, demo: bool = False
+) -> None:
+    """Enter what calls of operators launch on each architecture.
+
+    Parameters
+    ----------
+    ops
+        Lists of names and calls.
+    common
+        Whether to add the calls that the package's own pack covers.
+    demo
+        Whether to add the models of ``nbxtensor demo`` and what is around them.
+    """
+    calls = [call for text in ops for call in calls_of(text, pack_calls.usual)]
+    if common:
+        calls += [call for name in pack_calls.COMMON for call in calls_of(name, pack_calls.usual)]
+    for arch in arches:
+        device = NullDevice(target_of(arch))
+        for call in calls:
+            _enter(found, device, call)
+        if demo:
+            from nbxtensor.cli.pack_demo import demo_census  # reads the models, and fetches them
+
+            demo_census(found, device)
+
+
+def _enter(found: Census, device: NullDevice, call: Call) -> None:
+    device.clear()
+    try:
+        call.run(device)
+    except DTypeError as error:
+        found.left_out.add((f"{call.text} on {device.target}", error.problem))
+        return
+    for job in _launched(device):
+        found.add(both_alignments(job), call.text)
+
+
+# Models
+
+
+def sizes_of(text: str, name: str) -> list[int]:
+    """The numbers in ``1,2,8-16``."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ArgumentError(FUNCTION, f"--dim {name} needs numbers and ranges", got=text, allowed="as in 1,2,8-16")
+        found += range(int(first), int(last or first) + 1)
+        if len(found) > MAX_SHAPES:
+            raise ArgumentError(FUNCTION, f"--dim {name} has too many sizes", got=text, allowed=f"{MAX_SHAPES}")
+    return found
+
+
+def _axes(port: Port) -> Iterator[tuple[int, str]]:
+    """The axes of unknown size, by their own name or as ``INPUT.AXIS``."""
+    if port.shape is None:
+        raise ArgumentError(FUNCTION, f"input {port.name} has no known rank")
+    for axis, dim in enumerate(port.shape):
+        if not isinstance(dim, int):
+            yield axis, dim or f"{port.name}.{axis}"
+
+
+def names_of(ports: Iterable[Port]) -> set[str]:
+    """Everything that --dim can name of a model."""
+    return {name for port in ports for _, name in _axes(port)}
+
+
+def shapes_of(ports: Sequence[Port], sizes: Mapping[str, list[int]]) -> Iterator[tuple[str, Shapes, dict[str, int]]]:
+    """All combinations of sizes: as text, as shapes of the inputs, and by name."""
+    names = sorted(names_of(ports))
+    for values in product(*(sizes.get(name, [1]) for name in names)):
+        chosen = dict(zip(names, values, strict=True))
+        shapes: Shapes = {}
+        for port in ports:
+            shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]
+            for axis, name in _axes(port):
+                shape[axis] = chosen[name]
+            shapes[port.name] = tuple(shape)
+        yield " ".join(f"{name}={size}" for name, size in chosen.items()), shapes, chosen
+
+
+def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes, contents: Any, origin: str) -> None:
+    """Enter what a model launches for inputs of these shapes."""
+    jobs = model.specialize(shapes, device, contents).jobs
+    found.add((variant for job in jobs for variant in both_alignments(job)), origin)
+
+
+def model_census(found: Census, arches: Sequence[str], paths: Sequence[Path], dims: Sequence[str]) -> None:
+    """Enter what the models launch on each architecture, for every combination of sizes."""
+    sizes = {name: sizes_of(text, name) for name, text in parse_pairs(dims, "--dim").items()}
+    models = [(path, load(path)) for path in paths]
+    known = {name for _, model in models for name in names_of(model.inputs)}
+    for name in sizes:
+        if name not in known:
+            raise ArgumentError(FUNCTION, "no input has a dimension of this name", got=name, allowed=sorted(known))
+    for path, model in models:
+        several = list(shapes_of(model.inputs, sizes))
+        if len(several) > MAX_SHAPES:
+            raise ArgumentError(
+                FUNCTION, "there are too many combinations of sizes", got=len(several), allowed=f"{MAX_SHAPES}"
+            )
+        for arch in arches:
+            device = NullDevice(target_of(arch))
+            for text, shapes, chosen in several:
+                contents = seeded_inputs(model.inputs, chosen, seed=0)
+                enter_model(found, model, device, shapes, contents, f"{path.name} {text}".strip())

@@ -1,0 +1,50 @@
+"""Whether the compilers are installed, and the error where a kernel needs them and they are not."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from nbxtensor.base.errors import NotPackedError
+from nbxtensor.base.text import counted
+from nbxtensor.compiler import packs
+from nbxtensor.compiler.jobs import COMPILERS, Job, describe
+
+INSTALL = "install the compilers (pip install 'nbxtensor[compile]')"
+
+
+def missing_compilers(kind: str) -> list[str]:
+    """Packages that compiling for this kind of target needs and that are not installed."""
+    return [name for name in COMPILERS.get(kind, ()) if find_spec(name) is None]
+
+
+def launch_text(job: Job) -> str:
+    """Types, constants and settings of a job in one line."""
+    types = ", ".join(f"{name}: {kind}" for name, kind in job.signature)
+    constants = "".join(f", {name}={describe(value)}" for name, value in job.constants)
+    return f"({types}){constants}, {counted(job.options.num_warps, 'warp')}"
+
+
+def mend(command: str) -> str:
+    """The two ways out; `command` makes a pack that has what is missing."""
+    return f"{INSTALL}, or make a pack where they are installed ({command}) and name it in {packs.knob.name}"
+
+
+def require_compilers(jobs: Sequence[Job]) -> None:
+    """Check that `jobs`, which are in no pack and in no store, can be compiled here.
+
+    Raises
+    ------
+    NotPackedError
+        They cannot; names the first of them that is missing.
+    """
+    for job in jobs:
+        absent = missing_compilers(job.target.kind)
+        if absent:
+            more = f" (and {counted(len(jobs) - 1, 'more kernel')})" if len(jobs) > 1 else ""
+            searched = ", ".join(str(pack.path) for pack in packs.in_use()) or "none"
+            raise NotPackedError(
+                "compile",
+                f"kernel {job.name} for {job.target}{more} is in no pack and in no cache, and {' and '.join(absent)} "
+                f"cannot be imported to compile it; packs in use: {searched}",
+                got=launch_text(job),
+                mend=mend(f"nbxtensor pack --arch {job.target} --ops OPERATOR -o my.nbxpack"),
+            )

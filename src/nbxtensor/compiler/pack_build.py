@@ -1,0 +1,143 @@
+"""From jobs to a pack: compile them, check what each needs of its target, say what came in and what stayed out."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nbxtensor import __version__
+from nbxtensor.compiler.compile import Progress, compile_many
+from nbxtensor.compiler.jobs import Job, compiler_version
+from nbxtensor.compiler.pack_file import SUFFIX, Item
+from nbxtensor.compiler.store import ArtifactStore
+from nbxtensor.device.artifact import Artifact
+from nbxtensor.device.profile import load_profile
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass
+class Census:
+    """The jobs that a pack is to cover.
+
+    Attributes
+    ----------
+    jobs
+        Identity -> job.
+    origins
+        Identity -> the models and calls that launch it.
+    left_out
+        (what, why) of models and calls that some target does not take.
+    """
+
+    jobs: dict[str, Job] = field(default_factory=dict[str, Job])
+    origins: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def add(self, jobs: Iterable[Job], origin: str) -> None:
+        """Note that `origin` launches these jobs."""
+        for job in jobs:
+            self.jobs.setdefault(job.identity, job)
+            self.origins.setdefault(job.identity, set()).add(origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What becomes a pack.
+
+    Attributes
+    ----------
+    warnings
+        Kernels that run, but keep values in slow memory.
+    refused
+        Kernels that their target cannot launch; they are not among the items.
+    """
+
+    items: list[Item]
+    manifest: dict[str, Any]
+    warnings: list[str]
+    refused: list[str]
+
+
+def sources_hash(package: Path = PACKAGE) -> str:
+    """Hash of the package's files (hex), packs and bytecode aside: what a pack was made from."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*"), key=lambda p: p.relative_to(package).as_posix()):
+        name = path.relative_to(package)
+        if path.is_file() and "__pycache__" not in name.parts and path.suffix not in (SUFFIX, ".pyc"):
+            digest.update(name.as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _shortage(artifact: Artifact) -> str:
+    """What `artifact` needs beyond what its target has, or nothing."""
+    profile = load_profile(artifact.target.arch)
+    needs = artifact.resources
+    if profile.warp_size == 1:
+        return ""
+    if needs.registers > profile.registers_per_thread:
+        return f"{needs.registers} registers of {profile.registers_per_thread}"
+    if needs.shared_bytes > profile.shared_bytes:
+        return f"{needs.shared_bytes} bytes of shared memory of {profile.shared_bytes}"
+    return ""
+
+
+def build(census: Census, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
+    """Compile everything in a census. The result depends on sources and compilers alone.
+
+    Raises
+    ------
+    CompileError
+        A kernel does not compile for its target.
+    """
+    identities = sorted(census.jobs)
+    artifacts = compile_many([census.jobs[i] for i in identities], progress, store=store, from_packs=False)
+    items: list[Item] = []
+    kernels: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    refused: list[str] = []
+    origins = sorted(set[str]().union(*census.origins.values())) if census.origins else []
+    numbers = {origin: number for number, origin in enumerate(origins)}
+    for identity, artifact in zip(identities, artifacts, strict=True):
+        job = census.jobs[identity]
+        shortage = _shortage(artifact)
+        if shortage:
+            refused.append(f"{job.name} for {job.target}: {shortage}")
+            continue
+        if artifact.resources.stack_bytes and artifact.target.kind != "cpu":
+            warnings.append(f"{job.name} for {job.target}: {artifact.resources.stack_bytes} bytes of stack per thread")
+        items.append(Item(identity, artifact))
+        kernels.append(
+            {
+                "name": job.name,
+                "arch": job.target.arch,
+                "from": sorted(numbers[origin] for origin in census.origins[identity]),
+            }
+        )
+    kinds = sorted({job.target.kind for job in census.jobs.values()})
+    manifest = {
+        "library": __version__,
+        "sources": sources_hash(),
+        "compilers": {kind: compiler_version(kind) for kind in kinds},
+        "targets": targets_of(items),
+        "origins": origins,
+        "kernels": kernels,
+        "left_out": [list(pair) for pair in sorted(census.left_out)]
+        + [[text, "too large"] for text in sorted(refused)],
+    }
+    return Built(items, manifest, sorted(set(warnings)), sorted(set(refused)))
+
+
+def targets_of(items: Iterable[Item]) -> Mapping[str, dict[str, Any]]:
+    """Architecture -> kind, number of kernels, and the most that one of them needs."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in items:
+        target, needs = item.artifact.target, item.artifact.resources
+        entry = found.setdefault(
+            target.arch, {"kind": target.kind, "kernels": 0, "registers": 0, "stack_bytes": 0, "shared_bytes": 0}
+        )
+        entry["kernels"] += 1
+        for name in ("registers", "stack_bytes", "shared_bytes"):
+            entry[name] = max(entry[name], getattr(needs, name))
+    return found
