@@ -10,7 +10,7 @@ import click
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
-from nbxtensor.cli.pack_census import census, model_census
+from nbxtensor.cli.pack_census import common_census, model_census, operator_census
 from nbxtensor.compiler.pack_build import PACKAGE, Census, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
 from nbxtensor.device.profile import known_profiles, target_of
@@ -160,7 +160,13 @@ def command(
     targets = chosen_arches(arches)
     wanted = Census()
     model_census(wanted, targets, models, dims)
-    census(wanted, targets, ops, common=common, demo=demo)
+    operator_census(wanted, targets, ops)
+    if common:
+        common_census(wanted, targets)
+    if demo:
+        from nbxtensor.cli.pack_demo import demo_census  # brings the models, and what they need
+
+        demo_census(wanted, targets)
     if not wanted.jobs:
         raise ArgumentError(FUNCTION, "there is nothing to pack", mend="say --model, --ops, --common or --demo")
     with progress(", ".join(targets)) as advance:

@@ -1,97 +1,76 @@
 """The usual calls of operators: what ``nbxtensor pack --ops NAME`` and ``--common`` cover.
 
 A kernel depends on the dtypes, on the length of rows, and on a GPU on whether sizes are multiples of 16; so a few sizes
-stand for many. An operator that is not in the tables is packed at the sizes of its declared samples.
+stand for many. Other calls are packed by writing them out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FLOATS = ("float32", "float16", "bfloat16")
 SIZES = ("1000", "1024")
-"""Flat sizes: any other is alike one of them."""
-LENGTHS = (10, 100, 128, 200, 256, 384, 512, 768, 1000, 1024, 2048, 4096, 8192, 30522, 32000, 50257, 128256, 151936)
-"""Lengths of rows: classes, tokens, widths, vocabularies."""
+"""Flat sizes: any other is like one of them."""
+LENGTHS = (10, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192, 32000, 50257, 128256, 151936)
+"""Lengths of rows of float32: classes, tokens, widths, vocabularies."""
+FEWER_LENGTHS = (128, 1000, 1024, 4096, 32000)
 ROWS = (1, 64, 4096)
-SORTED = (100, 128, 1000, 1024, 4096, 32000, 151936)
-COUNTS = (1, 5, 10, 50)
+COUNT = 10
+LARGEST = 1 << 26
 
-UNARY = (
-    "sigmoid",
-    "silu",
-    "sin",
-    "softplus",
-    "exp",
-    "log",
-    "sqrt",
-    "tanh",
-    "relu",
-    "gelu",
-    "abs",
-    "negative",
-    "square",
+CONVERSIONS = (
+    *(("float32", "float16"), ("float32", "bfloat16"), ("float16", "float32"), ("bfloat16", "float32")),
+    *(("float32", "int64"), ("float32", "int32"), ("int64", "float32"), ("int32", "float32"), ("bool", "float32")),
+    *(("int64", "int32"), ("int32", "int64"), ("uint8", "float32")),
 )
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
-SUMS = ("sum", "mean", "max", "argmax")
-SORTS = ("sort", "argsort", "sort_with_indices")
 
 
-def _unary(name: str) -> list[str]:
-    return [f"{name}({dtype}[{size}])" for dtype in FLOATS for size in SIZES]
-
-
-def _binary(name: str) -> list[str]:
-    return [
-        f"{name}({dtype}[{size}], {other})"
-        for dtype in FLOATS
-        for size in SIZES
-        for other in (f"{dtype}[{size}]", "2.0")
-    ]
-
-
-def _shapes(lengths: tuple[int, ...]) -> list[str]:
+def _shapes(lengths: Sequence[int]) -> list[str]:
     """Rows of these lengths, as many as a machine holds easily."""
-    return [f"{rows}, {n}" for n in lengths for rows in ROWS if rows * n <= 1 << 26]
+    return [f"{rows}, {n}" for n in lengths for rows in ROWS if rows * n <= LARGEST]
 
 
-def _over_rows(name: str) -> list[str]:
-    return [f"{name}({dtype}[{shape}], axis=-1)" for dtype in FLOATS for shape in _shapes(LENGTHS)]
+def _unary(*kinds: str) -> Callable[[str], Iterable[str]]:
+    return lambda name: (f"{name}({kind}[{size}])" for kind in kinds for size in SIZES)
 
 
-def _sums(name: str) -> list[str]:
-    return [f"{name}(float32[{shape}], axis=-1)" for shape in _shapes(LENGTHS)]
+def _binary(*kinds: str) -> Callable[[str], Iterable[str]]:
+    return lambda name: (f"{name}({kind}[{size}], {kind}[{size}])" for kind in kinds for size in SIZES)
 
 
-def _sorts(name: str) -> list[str]:
-    ways = ("False", "True")
-    return [f"{name}(float32[{shape}], axis=-1, descending={way})" for shape in _shapes(SORTED) for way in ways]
+def _over_rows(lengths: Sequence[int], *others: str) -> Callable[[str], Iterable[str]]:
+    """float32 on rows of these lengths; other dtypes on fewer of them."""
+
+    def calls(name: str) -> Iterable[str]:
+        for kind, several in (("float32", lengths), *((kind, FEWER_LENGTHS) for kind in others)):
+            for shape in _shapes(several):
+                yield f"{name}({kind}[{shape}], axis=-1)"
+
+    return calls
 
 
-def _topk(name: str) -> list[str]:
-    return [f"{name}(float32[{shape}], {k})" for shape in _shapes(SORTED) for k in COUNTS]
+def _topk(name: str) -> Iterable[str]:
+    return (f"{name}(float32[{shape}], {COUNT})" for shape in _shapes(FEWER_LENGTHS))
 
 
-def _scans(name: str) -> list[str]:
-    return [f"{name}({dtype}[{shape}], axis=-1)" for dtype in ("float32", "int64") for shape in _shapes(SORTED)]
+def _conversions(name: str) -> Iterable[str]:
+    return (f"{name}({a}[{size}], {b})" for a, b in CONVERSIONS for size in SIZES)
 
 
-def _conversions(name: str) -> list[str]:
-    kinds = (*FLOATS, "int32", "int64", "bool")
-    return [f"{name}({a}[{size}], {b})" for a in kinds for b in kinds if a != b for size in SIZES]
-
-
-COMMON: Mapping[str, Callable[[str], list[str]]] = {
-    **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(BINARY, _binary),
-    **dict.fromkeys(("softmax", "log_softmax"), _over_rows),
-    **dict.fromkeys(SUMS, _sums),
-    **dict.fromkeys(SORTS, _sorts),
-    "topk": _topk,
-    "cumulative_sum": _scans,
+COMMON: Mapping[str, Callable[[str], Iterable[str]]] = {
+    **dict.fromkeys(("sigmoid", "silu", "sin", "softplus"), _unary(*FLOATS)),
+    **dict.fromkeys(("exp", "log", "sqrt", "tanh", "relu", "gelu", "abs", "negative", "square"), _unary("float32")),
+    **dict.fromkeys(("add", "multiply"), _binary(*FLOATS)),
+    **dict.fromkeys(("subtract", "divide", "maximum", "minimum"), _binary("float32")),
     "astype": _conversions,
+    "softmax": _over_rows(LENGTHS, "float16", "bfloat16"),
+    "log_softmax": _over_rows(LENGTHS, "float16", "bfloat16"),
+    **dict.fromkeys(("sum", "mean", "max", "argmax"), _over_rows(FEWER_LENGTHS)),
+    **dict.fromkeys(("sort", "argsort", "sort_with_indices"), _over_rows(FEWER_LENGTHS)),
+    "topk": _topk,
+    "cumulative_sum": _over_rows(FEWER_LENGTHS),
 }
 """Operator -> its usual calls."""
 
 
 def usual(name: str) -> list[str]:
     """The usual calls of an operator; none if nobody has said which they are."""
-    return COMMON[name](name) if name in COMMON else []
+    return list(COMMON[name](name)) if name in COMMON else []

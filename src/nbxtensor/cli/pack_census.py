@@ -1,6 +1,6 @@
 """The kernels that models and calls of operators launch, found on devices that compute nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,6 @@ from nbxtensor.kernel.call_text import Call, calls_of
 from nbxtensor.kernel.launch import Call as Launch
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import Model, load
-from nbxtensor.tensor.tensor import Tensor
 
 FUNCTION = "nbxtensor pack"
 MAX_SHAPES = 4096
@@ -36,46 +35,34 @@ def both_alignments(job: Job) -> tuple[Job, ...]:
 # Operators
 
 
-def _launched(device: NullDevice) -> list[Job]:
-    return [launch.job for launch in device.calls if isinstance(launch, Launch)]
-
-
-def census(
-    found: Census, arches: Sequence[str], ops: Sequence[str], *, common: bool = False, demo: bool = False
-) -> None:
-    """Enter what calls of operators launch on each architecture.
-
-    Parameters
-    ----------
-    ops
-        Lists of names and calls.
-    common
-        Whether to add the calls that the package's own pack covers.
-    demo
-        Whether to add the models of ``nbxtensor demo`` and what is around them.
-    """
+def operator_census(found: Census, arches: Sequence[str], ops: Sequence[str]) -> None:
+    """Enter what the calls in these lists launch on each architecture, for pointers of any alignment."""
     calls = [call for text in ops for call in calls_of(text, pack_calls.usual)]
-    if common:
-        calls += [call for name in pack_calls.COMMON for call in calls_of(name, pack_calls.usual)]
     for arch in arches:
         device = NullDevice(target_of(arch))
         for call in calls:
-            _enter(found, device, call)
-        if demo:
-            from nbxtensor.cli.pack_demo import demo_census  # reads the models, and fetches them
-
-            demo_census(found, device)
+            _enter(found, device, call, both_alignments)
 
 
-def _enter(found: Census, device: NullDevice, call: Call) -> None:
+def common_census(found: Census, arches: Sequence[str]) -> None:
+    """Enter what the package's own pack has of operators: their usual calls on tensors that start in a line of 16."""
+    calls = [call for name in pack_calls.COMMON for call in calls_of(name, pack_calls.usual)]
+    for arch in arches:
+        device = NullDevice(target_of(arch))
+        for call in calls:
+            _enter(found, device, call, lambda job: (job,))
+
+
+def _enter(found: Census, device: NullDevice, call: Call, variants: Callable[[Job], tuple[Job, ...]]) -> None:
     device.clear()
     try:
         call.run(device)
     except DTypeError as error:
         found.left_out.add((f"{call.text} on {device.target}", error.problem))
         return
-    for job in _launched(device):
-        found.add(both_alignments(job), call.text)
+    for launch in device.calls:
+        if isinstance(launch, Launch):
+            found.add(variants(launch.job), call.text)
 
 
 # Models
@@ -124,8 +111,7 @@ def shapes_of(ports: Sequence[Port], sizes: Mapping[str, list[int]]) -> Iterator
 
 def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes, contents: Any, origin: str) -> None:
     """Enter what a model launches for inputs of these shapes."""
-    jobs = model.specialize(shapes, device, contents).jobs
-    found.add((variant for job in jobs for variant in both_alignments(job)), origin)
+    found.add(model.specialize(shapes, device, contents).jobs, origin)
 
 
 def model_census(found: Census, arches: Sequence[str], paths: Sequence[Path], dims: Sequence[str]) -> None:

@@ -211,13 +211,17 @@ class Plan:
         if 0 in self.grid:
             return
         if not device.computes:
-            device.record(Call(self.name, self.job(), self.grid, (*values, *self._fixed)))
+            job = self.job(self._are_aligned(values))
+            device.record(Call(self.name, job, self.grid, (*values, *self._fixed)))
             return
         if device.profile.warp_size == 1:
             self.run = self._bind(True)
         else:
             self.run = self._by_alignment
         self.run(*values)
+
+    def _are_aligned(self, values: tuple[int | float, ...]) -> bool:
+        return not any(values[position] % ALIGNMENT for position in self._pointers)
 
     def _by_alignment(self, *values: int | float) -> None:
         aligned = 1
