@@ -1,13 +1,18 @@
 """Compile everything a model or a pack needs, side by side, with a progress bar."""
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+from nbxtensor.base.errors import NotPackedError
 from nbxtensor.base.text import counted
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.compile import Progress, compile_many
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.protocol import Device
+from nbxtensor.onnx.model import Model
+from nbxtensor.onnx.unpacked import explained
 
 
 @contextmanager
@@ -38,6 +43,21 @@ def progress(target: str) -> Generator[Progress]:
             bar.update(task, completed=done, total=total, visible=True)
 
         yield advance
+
+
+def use_packs(paths: Sequence[Path]) -> None:
+    """Have the packs that ``--pack`` names looked into first, in their order."""
+    for path in paths:
+        packs.use(path)
+
+
+@contextmanager
+def naming_the_file(model: Model, shapes: Mapping[str, tuple[int, ...]], device: Device, file: str) -> Generator[None]:
+    """Have an error about a kernel that is in no pack name the file of the model."""
+    try:
+        yield
+    except NotPackedError as error:
+        raise explained(error, device.target, model.inputs, shapes, file) from None
 
 
 def compile_kernels(jobs: Sequence[Job], device: Device) -> int:

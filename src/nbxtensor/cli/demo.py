@@ -13,8 +13,9 @@ import numpy as np
 
 import nbxtensor
 from nbxtensor.base.text import counted
-from nbxtensor.cli.compiling import compile_kernels
+from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
 from nbxtensor.device.protocol import Device
+from nbxtensor.onnx.zoo.files import MAGIKA, MINILM, model_file
 from nbxtensor.onnx.zoo.filetypes import BATCH, FileType, FileTypes
 from nbxtensor.onnx.zoo.sentences import Sentences
 from nbxtensor.program.digest import digest
@@ -77,7 +78,9 @@ def name_files(device: Device, paths: Sequence[Path]) -> tuple[list[FileType], l
     types = FileTypes(device, _say)
     last = len(readable) % BATCH
     for batch in ([BATCH] if len(readable) >= BATCH else []) + ([last] if last else []):
-        compile_kernels(types.model.specialize({"bytes": (batch, types.input_shape[1])}, device).jobs, device)
+        shapes = {"bytes": (batch, types.input_shape[1])}
+        with naming_the_file(types.model, shapes, device, str(model_file(MAGIKA))):
+            compile_kernels(types.model.specialize(shapes, device).jobs, device)
     started = perf_counter()
     found = list(types.identify(readable))
     return found, complaints, perf_counter() - started
@@ -88,7 +91,8 @@ def compare_sentences(device: Device, sentences: Sequence[str]) -> tuple[Any, st
     model = Sentences(device, _say)
     inputs = model.tokens(sentences)
     shapes = {name: array.shape for name, array in inputs.items()}
-    compile_kernels(model.model.specialize(shapes, device).jobs, device)
+    with naming_the_file(model.model, shapes, device, str(model_file(MINILM))):
+        compile_kernels(model.model.specialize(shapes, device).jobs, device)
     started = perf_counter()
     vectors = model.embed(inputs)
     matrix = to_numpy(model.similarity(vectors))
@@ -134,8 +138,13 @@ def _print_sentences(sentences: Sequence[str], matrix: "np.ndarray[Any, Any]", s
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--sentence", "sentences", multiple=True, help="A sentence to compare (give several).")
 @click.option("--device", default=None, help="Where to run: cpu, cuda, cuda:1.")
+@click.option(
+    "--pack", "packs", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="A pack of kernels to use."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-def command(files: tuple[Path, ...], sentences: tuple[str, ...], device: str | None, as_json: bool) -> int:
+def command(
+    files: tuple[Path, ...], sentences: tuple[str, ...], device: str | None, packs: tuple[Path, ...], as_json: bool
+) -> int:
     """Name the types of FILES (this repository's if none are given), and tell how alike sentences are.
 
     \b
@@ -143,6 +152,7 @@ def command(files: tuple[Path, ...], sentences: tuple[str, ...], device: str | N
       nbxtensor demo report.pdf picture.bin
       nbxtensor demo --sentence "A cat sleeps." --sentence "A kitten naps." --json
     """
+    use_packs(packs)
     target = resolve_device(device)
     texts = sentences or SENTENCES
     found, complaints, file_seconds = name_files(target, files or default_files())

@@ -102,7 +102,7 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     _table(("arch", *counts), ([*key, *line(group)] for key, group in _groups(report["kernels"], "arch")), 1)
     tables = f", {counted(len(report['certificates']), 'table')} of certificates" if report["certificates"] else ""
     click.echo(f"{report['file']}: {counted(len(report['kernels']), 'kernel')}, {report['bytes']:,} bytes{tables}")
-    left_out = report.get("left_out") or []
+    left_out: list[list[str]] = report.get("left_out") or []
     for what, why in left_out[:20]:
         click.echo(f"left out: {what}: {why}")
     if len(left_out) > 20:

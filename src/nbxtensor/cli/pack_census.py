@@ -1,14 +1,16 @@
 """The kernels that models and calls of operators launch, found on devices that compute nothing."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, DTypeError
 from nbxtensor.cli import pack_calls
-from nbxtensor.cli.run import parse_pairs, seeded_inputs
+from nbxtensor.cli.run import parse_pairs
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_build import Census
 from nbxtensor.device.null import NullDevice
@@ -16,7 +18,8 @@ from nbxtensor.device.profile import load_profile, target_of
 from nbxtensor.kernel.call_text import Call, calls_of
 from nbxtensor.kernel.launch import Call as Launch
 from nbxtensor.onnx.graph import Port
-from nbxtensor.onnx.model import Model, load
+from nbxtensor.onnx.model import MAX_CONTENT, Model, load
+from nbxtensor.onnx.unpacked import open_axes
 
 FUNCTION = "nbxtensor pack"
 MAX_SHAPES = 4096
@@ -81,36 +84,36 @@ def sizes_of(text: str, name: str) -> list[int]:
     return found
 
 
-def _axes(port: Port) -> Iterator[tuple[int, str]]:
-    """The axes of unknown size, by their own name or as ``INPUT.AXIS``."""
-    if port.shape is None:
-        raise ArgumentError(FUNCTION, f"input {port.name} has no known rank")
-    for axis, dim in enumerate(port.shape):
-        if not isinstance(dim, int):
-            yield axis, dim or f"{port.name}.{axis}"
-
-
 def names_of(ports: Iterable[Port]) -> set[str]:
     """Everything that --dim can name of a model."""
-    return {name for port in ports for _, name in _axes(port)}
+    ports = list(ports)
+    for port in ports:
+        if port.shape is None:
+            raise ArgumentError(FUNCTION, f"input {port.name} has no known rank")
+    return {name for port in ports for _, name in open_axes(port)}
 
 
-def shapes_of(ports: Sequence[Port], sizes: Mapping[str, list[int]]) -> Iterator[tuple[str, Shapes, dict[str, int]]]:
-    """All combinations of sizes: as text, as shapes of the inputs, and by name."""
+def shapes_of(ports: Sequence[Port], sizes: Mapping[str, list[int]]) -> Iterator[tuple[str, Shapes]]:
+    """All combinations of sizes, as text and as shapes of the inputs."""
     names = sorted(names_of(ports))
     for values in product(*(sizes.get(name, [1]) for name in names)):
         chosen = dict(zip(names, values, strict=True))
         shapes: Shapes = {}
         for port in ports:
             shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]
-            for axis, name in _axes(port):
+            for axis, name in open_axes(port):
                 shape[axis] = chosen[name]
             shapes[port.name] = tuple(shape)
-        yield " ".join(f"{name}={size}" for name, size in chosen.items()), shapes, chosen
+        yield " ".join(f"{name}={size}" for name, size in chosen.items()), shapes
 
 
-def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes, contents: Any, origin: str) -> None:
-    """Enter what a model launches for inputs of these shapes."""
+def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes, origin: str) -> None:
+    """Enter what a model launches for inputs of these shapes; a content that decides shapes is taken to be ones."""
+    contents = {
+        port.name: np.ones(shapes[port.name], port.dtype.numpy)
+        for port in model.inputs
+        if not port.dtype.is_float and math.prod(shapes[port.name]) <= MAX_CONTENT
+    }
     found.add(model.specialize(shapes, device, contents).jobs, origin)
 
 
@@ -130,6 +133,5 @@ def model_census(found: Census, arches: Sequence[str], paths: Sequence[Path], di
             )
         for arch in arches:
             device = NullDevice(target_of(arch))
-            for text, shapes, chosen in several:
-                contents = seeded_inputs(model.inputs, chosen, seed=0)
-                enter_model(found, model, device, shapes, contents, f"{path.name} {text}".strip())
+            for text, shapes in several:
+                enter_model(found, model, device, shapes, f"{path.name} {text}".strip())

@@ -31,11 +31,11 @@ def demo_census(found: Census, arches: Sequence[str]) -> None:
         types = FileTypes(device)
         for batch in FILES:
             shape = (batch, types.input_shape[1])
-            enter_model(found, types.model, device, {"bytes": shape}, None, f"magika bytes={batch}")
+            enter_model(found, types.model, device, {"bytes": shape}, f"magika bytes={batch}")
         sentences = Sentences(device)
         for batch, tokens in SENTENCES:
             origin = f"MiniLM batch={batch} sequence={tokens}"
-            enter_model(found, sentences.model, device, dict.fromkeys(INPUTS, (batch, tokens)), None, origin)
+            enter_model(found, sentences.model, device, dict.fromkeys(INPUTS, (batch, tokens)), origin)
             device.clear()
             mask = np.ones((batch, tokens), np.int64)
             vectors = sentences.pooled(new((batch, tokens, WIDTH), float32, device), mask)

@@ -12,7 +12,7 @@ import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, ModelError
 from nbxtensor.base.text import counted
-from nbxtensor.cli.compiling import compile_kernels
+from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import Model, load
@@ -138,10 +138,12 @@ def execute(
     report["device"], report["target"] = device.name, str(device.target)
     started = perf_counter()
     tensors = {name: from_numpy(array, device) for name, array in model.checked(arrays).items()}
-    jobs = model.specialize({n: a.shape for n, a in arrays.items()}, device, arrays).jobs
+    shapes = {name: array.shape for name, array in arrays.items()}
+    jobs = model.specialize(shapes, device, arrays).jobs
     seconds["prepare"] = perf_counter() - started
     started = perf_counter()
-    report["kernels"] = compile_kernels(jobs, device)
+    with naming_the_file(model, shapes, device, report["model"]):
+        report["kernels"] = compile_kernels(jobs, device)
     seconds["compile"] = perf_counter() - started
     for what in ("first_run", "run"):
         started = perf_counter()
@@ -159,6 +161,9 @@ def execute(
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a named dimension of random inputs (1).")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of random inputs.")
 @click.option("--device", default=None, help="Where to run: cpu, cuda, cuda:1, null.")
+@click.option(
+    "--pack", "packs", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="A pack of kernels to use."
+)
 @click.option("--output-dir", default=".", show_default=True, type=click.Path(path_type=Path), help="Where outputs go.")
 @click.option("--check", "only_check", is_flag=True, help="List nodes that are not supported, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -168,6 +173,7 @@ def command(
     dims: tuple[str, ...],
     seed: int,
     device: str | None,
+    packs: tuple[Path, ...],
     output_dir: Path,
     only_check: bool,
     as_json: bool,
@@ -179,7 +185,9 @@ def command(
       nbxtensor run model.onnx --check
       nbxtensor run model.onnx --input ids=ids.npy --input mask=mask.npy
       nbxtensor run model.onnx --dim batch=8 --device cuda --json
+      nbxtensor run model.onnx --pack model.nbxpack
     """
+    use_packs(packs)
     if only_check:
         return show_check(check(model), as_json)
     seconds: dict[str, float] = {}

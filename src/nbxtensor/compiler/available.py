@@ -36,14 +36,15 @@ def require_compilers(jobs: Sequence[Job]) -> None:
     NotPackedError
         They cannot; names the first of them that is missing.
     """
+    absent = {kind: missing_compilers(kind) for kind in {job.target.kind for job in jobs}}
     for job in jobs:
-        absent = missing_compilers(job.target.kind)
-        if absent:
+        packages = absent[job.target.kind]
+        if packages:
             more = f" (and {counted(len(jobs) - 1, 'more kernel')})" if len(jobs) > 1 else ""
             searched = ", ".join(str(pack.path) for pack in packs.in_use()) or "none"
             raise NotPackedError(
                 "compile",
-                f"kernel {job.name} for {job.target}{more} is in no pack and in no cache, and {' and '.join(absent)} "
+                f"kernel {job.name} for {job.target}{more} is in no pack and in no cache, and {' and '.join(packages)} "
                 f"cannot be imported to compile it; packs in use: {searched}",
                 got=launch_text(job),
                 mend=mend(f"nbxtensor pack --arch {job.target} --ops OPERATOR -o my.nbxpack"),

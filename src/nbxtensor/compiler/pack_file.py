@@ -1,8 +1,8 @@
 """The file format of packs (``docs/pack-format.md``): many artifacts in one file that is read without unpacking it.
 
-``header | index | entries | manifest | certificates``; the index is mapped and searched, entries are inflated one by one.
-A pack holds native code and is trusted like a shared library; the checks here find damage, not malice. Whatever the
-bytes are, reading them gives what was written or raises `PackError`.
+``header | index | entries | manifest | certificates``; the index is mapped and searched, entries are inflated one by
+one. A pack holds native code and is trusted like a shared library: the checks here find damage, not malice. Whatever
+the bytes are, reading them gives what was written or raises `PackError`.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """What to tell where a launch needs a kernel that is in no pack and cannot be compiled: how to pack it."""
 
-import sys
+import inspect
 from types import FrameType
 
 from nbxtensor.base.errors import NotPackedError
@@ -14,7 +14,7 @@ def running_call() -> str | None:
     """The outermost call of an operator on this thread's stack, as text; None if there is none."""
     codes = {getattr(op.function, "__code__", None): op.name for op in operators.values()}
     found: tuple[str, FrameType] | None = None
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         name = codes.get(frame.f_code)
         if name is not None:

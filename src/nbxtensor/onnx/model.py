@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from nbxtensor.base.dtypes import of_numpy
-from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError, ModelError, ShapeError
+from nbxtensor.base.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    ModelError,
+    NotPackedError,
+    ShapeError,
+)
 from nbxtensor.base.text import counted
 from nbxtensor.device.protocol import Device
 from nbxtensor.onnx import parse
@@ -17,6 +24,7 @@ from nbxtensor.onnx.check import unsupported
 from nbxtensor.onnx.graph import Array, Graph, Port
 from nbxtensor.onnx.registry import ContentNeededError
 from nbxtensor.onnx.specialize import Specialization, specialize
+from nbxtensor.onnx.unpacked import explained
 from nbxtensor.program import Runner
 from nbxtensor.tensor.create import asarray, to_numpy
 from nbxtensor.tensor.defaults import resolve_device
@@ -85,10 +93,16 @@ class Model:
             An input does not have the dtype or shape that the model states.
         ModelError
             A node does not fit its inputs.
+        NotPackedError
+            A kernel is in no pack, and the compilers are not installed.
         """
         device, tensors = self._admit(inputs)
-        runner = self._runner(device, tensors)
-        return dict(zip((p.name for p in self.outputs), runner.run(tensors), strict=True))
+        try:
+            results = self._runner(device, tensors).run(tensors)
+        except NotPackedError as error:
+            shapes = {p.name: t.shape for p, t in zip(self.inputs, tensors, strict=True)}
+            raise explained(error, device.target, self.inputs, shapes) from None
+        return dict(zip((p.name for p in self.outputs), results, strict=True))
 
     def specialize(
         self,
