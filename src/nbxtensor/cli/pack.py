@@ -31,10 +31,10 @@ def chosen_arches(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def tables_of(arches: Iterable[str], folder: Path = TABLES) -> dict[str, bytes]:
+def tables_of(arches: Iterable[str]) -> dict[str, bytes]:
     """The tables of certificates for these architectures, by the name that they have in a pack."""
     return {
-        f"{arch}/{path.name}": path.read_bytes() for arch in arches for path in sorted((folder / arch).glob("*.json"))
+        f"{arch}/{path.name}": path.read_bytes() for arch in arches for path in sorted((TABLES / arch).glob("*.json"))
     }
 
 
@@ -102,9 +102,9 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     _table(("arch", *counts), ([*key, *line(group)] for key, group in _groups(report["kernels"], "arch")), 1)
     tables = f", {counted(len(report['certificates']), 'table')} of certificates" if report["certificates"] else ""
     click.echo(f"{report['file']}: {counted(len(report['kernels']), 'kernel')}, {report['bytes']:,} bytes{tables}")
-    left_out: list[list[str]] = report.get("left_out") or []
-    for what, why in left_out[:20]:
-        click.echo(f"left out: {what}: {why}")
+    left_out: list[str] = report.get("left_out") or []
+    for text in left_out[:20]:
+        click.echo(f"left out: {text}")
     if len(left_out) > 20:
         click.echo(f"left out: {len(left_out) - 20} more, which --json lists")
 

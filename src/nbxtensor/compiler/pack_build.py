@@ -27,13 +27,10 @@ class Census:
         Identity -> job.
     origins
         Identity -> the models and calls that launch it.
-    left_out
-        (what, why) of models and calls that some target does not take.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict[str, Job])
     origins: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def add(self, jobs: Iterable[Job], origin: str) -> None:
         """Note that `origin` launches these jobs."""
@@ -123,10 +120,9 @@ def build(census: Census, progress: Progress | None = None, store: ArtifactStore
         "targets": targets_of(items),
         "origins": origins,
         "kernels": kernels,
-        "left_out": [list(pair) for pair in sorted(census.left_out)]
-        + [[text, "too large"] for text in sorted(refused)],
+        "left_out": sorted(refused),
     }
-    return Built(items, manifest, sorted(set(warnings)), sorted(set(refused)))
+    return Built(items, manifest, sorted(set(warnings)), sorted(refused))
 
 
 def targets_of(items: Iterable[Item]) -> Mapping[str, dict[str, Any]]:

@@ -5,10 +5,12 @@ one. A pack holds native code and is trusted like a shared library: the checks h
 the bytes are, reading them gives what was written or raises `PackError`.
 """
 
+import errno
 import hashlib
 import json
 import mmap
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,16 +146,22 @@ class Pack:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with open(path, "rb", buffering=0) as file:
-                self.nbytes = os.fstat(file.fileno()).st_size
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+            try:
+                status = os.fstat(handle)
+                self.nbytes = status.st_size
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "not a file")
                 if self.nbytes < HEADER.size:
                     self._refuse(
                         "it is too short for a header", got=self.nbytes, allowed=f"{HEADER.size} bytes or more"
                     )
-                self._map = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            if isinstance(error, PackError):
-                raise
+                self._map = mmap.mmap(handle, self.nbytes, access=mmap.ACCESS_READ)
+            finally:
+                os.close(handle)
+        except PackError:
+            raise
+        except (OSError, ValueError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise PackError(
                 FUNCTION, f"cannot read {path}", got=reason, mend="name a file that nbxtensor pack made"

@@ -112,8 +112,8 @@ def _value(node: ast.expr, device: Device) -> Any:
     return _refuse(node)
 
 
-def _refuse(node: ast.expr) -> Any:
-    raise ArgumentError("pack", "not an argument of an operator", got=ast.unparse(node), allowed=FORM)
+def _refuse(node: ast.expr | None) -> Any:
+    raise ArgumentError("pack", "not an argument of an operator", got=node and ast.unparse(node), allowed=FORM)
 
 
 def _tensor(dtype: DType, axes: ast.expr, device: Device) -> Tensor:
@@ -122,6 +122,8 @@ def _tensor(dtype: DType, axes: ast.expr, device: Device) -> Tensor:
     for axis in axes.elts if isinstance(axes, ast.Tuple) else (axes,):
         size, step = (axis.lower, axis.upper) if isinstance(axis, ast.Slice) else (axis, None)
         shape.append(_whole(size))
+        if shape[-1] < 0:
+            _refuse(size)
         steps.append(None if step is None else _whole(step))
     strides = tuple(c if s is None else s for c, s in zip(contiguous_strides(tuple(shape)), steps, strict=True))
     reach = 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
