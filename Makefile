@@ -27,7 +27,7 @@ NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pyt
 
 .DEFAULT_GOAL := help
 .PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 sweep sweep39 \
-	limits special bench-env bench clean
+	limits special pack wheel bench-env bench clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,18 @@ $(TRITON39)/.installed: pyproject.toml
 
 test-triton39: $(TRITON39)/.installed  ## all tests with the newest Triton that is supported
 	$(TRITON39)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+
+# What the wheel ships. It is no part of the repository: it changes with every kernel, and making it takes compilers.
+PACK := build/packs/default.nbxpack
+
+pack: $(READY)  ## make the pack that the wheel ships, in build/packs (half an hour on 2 cores, cached)
+	@mkdir -p $(dir $(PACK))
+	$(PY) -m nbxtensor.cli pack --arch x86-64-v3,sm_80,sm_90 --common --demo -o $(PACK)
+
+wheel: pack  ## the wheel with its pack, in dist
+	$(PY) -m pip wheel -q --no-deps --wheel-dir dist .
+	$(PY) -m zipfile -l $$(ls -t dist/*.whl | head -1) | grep -q nbxtensor/packs/default.nbxpack
+	@ls -l $$(ls -t dist/*.whl | head -1)
 
 # The tools read the samples of the tests.
 TOOL := env PYTHONPATH=src:tests:.

@@ -21,8 +21,9 @@ from nbxtensor.cli.pack_calls import COMMON
 from nbxtensor.cli.pack_census import both_alignments, common_census, operator_census, sizes_of
 from nbxtensor.compiler import pack_build, packs
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.pack_build import Census, build, sources_hash
+from nbxtensor.compiler.pack_build import Census, build
 from nbxtensor.compiler.pack_file import Pack
+from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile
 from nbxtensor.device.protocol import Profile
@@ -153,7 +154,7 @@ def test_what_cannot_be_launched_stays_out(monkeypatch: pytest.MonkeyPatch):
         return replace(profile, registers_per_thread=2) if profile.warp_size > 1 else profile
 
     monkeypatch.setattr(pack_build, "load_profile", restricted)
-    built = build(found)
+    built = build(found, "0")
     assert len(built.refused) == 2
     assert all("pointwise_flat_kernel for sm_90: " in text and "registers of 2" in text for text in built.refused)
     assert {i.artifact.target.arch for i in built.items} == {"x86-64-v3"}

@@ -72,7 +72,8 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 @pytest.fixture
 def no_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available, "missing_compilers", lambda kind: ["triton"])
+    for module in (available, compiler):
+        monkeypatch.setattr(module, "missing_compilers", lambda kind: ["triton"])
     monkeypatch.setattr(compiler, "compile_fresh", lambda job: pytest.fail("compiled"))
 
 
@@ -195,6 +196,22 @@ def test_an_unpacked_kernel(store: ArtifactStore, no_compilers: None):
 def test_the_store_still_serves(store: ArtifactStore, no_compilers: None):
     store.put(artifact(job(), job().key))
     assert compile_job(job(), store).key == job().key
+
+
+@pytest.mark.parametrize(("here", "older"), [("sm_89", "sm_80"), ("sm_86", "sm_80"), ("sm_75", "sm_70")])
+def test_a_binary_for_an_older_target_serves_where_nothing_can_be_compiled(
+    tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, no_compilers: None, here: str, older: str
+):
+    other = job(target=Target("cuda", older))
+    monkeypatch.setenv("NBX_PACKS", str(pack(tmp_path / "a.nbxpack", (other, artifact(other)))))
+    wanted = job(target=Target("cuda", here))
+    assert compile_job(wanted, store).target == other.target
+    assert compile_many([wanted], store=store)[0].target == other.target
+    with pytest.raises(NotPackedError):
+        compile_job(job(target=Target("cuda", "sm_90")), store)
+    monkeypatch.setattr(compiler, "missing_compilers", lambda kind: [])
+    with pytest.raises(NotPackedError):  # a compiler would be asked first
+        compile_job(wanted, store)
 
 
 @pytest.fixture

@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
+from nbxtensor import __version__
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
 from nbxtensor.cli.pack_census import common_census, model_census, operator_census
-from nbxtensor.compiler.pack_build import PACKAGE, Census, build
+from nbxtensor.cli.pack_demo import demo_census
+from nbxtensor.compiler.pack_build import Census, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
+from nbxtensor.compiler.sources import PACKAGE
 from nbxtensor.device.profile import known_profiles, target_of
 
 FUNCTION = "nbxtensor pack"
@@ -164,13 +167,11 @@ def command(
     if common:
         common_census(wanted, targets)
     if demo:
-        from nbxtensor.cli.pack_demo import demo_census  # brings the models, and what they need
-
         demo_census(wanted, targets)
     if not wanted.jobs:
         raise ArgumentError(FUNCTION, "there is nothing to pack", mend="say --model, --ops, --common or --demo")
     with progress(", ".join(targets)) as advance:
-        built = build(wanted, advance)
+        built = build(wanted, __version__, advance)
     write_pack(output, built.items, built.manifest, tables_of(targets))
     for text in built.warnings:
         click.echo(f"nbxtensor: warning: {text}", err=True)

@@ -7,7 +7,7 @@ from contextlib import closing
 from nbxtensor.base.errors import CompileError
 from nbxtensor.base.knobs import compile_workers
 from nbxtensor.compiler import packs
-from nbxtensor.compiler.available import require_compilers
+from nbxtensor.compiler.available import missing_compilers, require_compilers
 from nbxtensor.compiler.front_end import without_collection
 from nbxtensor.compiler.jobs import Job, compiler_version, describe
 from nbxtensor.compiler.key_lock import Lock
@@ -106,7 +106,18 @@ def compile_job(job: Job, store: ArtifactStore | None = None) -> Artifact:
     PackError
         A pack in use cannot be read.
     """
-    return packs.find(job) or _stored(job, store or default_store())
+    store = store or default_store()
+    return _made_before(job, store, from_packs=True) or _stored(job, store)
+
+
+def _made_before(job: Job, store: ArtifactStore, from_packs: bool) -> Artifact | None:
+    """What `job` gave elsewhere or earlier. Where nothing can be compiled, a binary for an older target does."""
+    if not from_packs:
+        return store.get(job.key)
+    found = packs.find(job) or store.get(job.key)
+    if found is None and missing_compilers(job.target.kind):
+        return packs.find_for_older(job)
+    return found
 
 
 def _in_turn(jobs: list[Job], store: ArtifactStore) -> Generator[tuple[Job, Artifact]]:
@@ -159,7 +170,7 @@ def compile_many(
     missing: dict[str, Job] = {}
     for job in jobs:
         if job.identity not in artifacts and job.identity not in missing:
-            found = (packs.find(job) if from_packs else None) or store.get(job.key)
+            found = _made_before(job, store, from_packs)
             if found is None:
                 missing[job.identity] = job
             else:

@@ -1,20 +1,16 @@
 """From jobs to a pack: compile them, check what each needs of its target, say what came in and what stayed out."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from nbxtensor import __version__
 from nbxtensor.compiler.compile import Progress, compile_many
 from nbxtensor.compiler.jobs import Job, compiler_version
-from nbxtensor.compiler.pack_file import SUFFIX, Item
+from nbxtensor.compiler.pack_file import Item
+from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.profile import load_profile
-
-PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass
@@ -57,16 +53,6 @@ class Built:
     refused: list[str]
 
 
-def sources_hash(package: Path = PACKAGE) -> str:
-    """Hash of the package's files (hex), packs and bytecode aside: what a pack was made from."""
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*"), key=lambda p: p.relative_to(package).as_posix()):
-        name = path.relative_to(package)
-        if path.is_file() and "__pycache__" not in name.parts and path.suffix not in (SUFFIX, ".pyc"):
-            digest.update(name.as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 def _shortage(artifact: Artifact) -> str:
     """What `artifact` needs beyond what its target has, or nothing."""
     profile = load_profile(artifact.target.arch)
@@ -80,8 +66,13 @@ def _shortage(artifact: Artifact) -> str:
     return ""
 
 
-def build(census: Census, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
+def build(census: Census, library: str, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
     """Compile everything in a census. The result depends on sources and compilers alone.
+
+    Parameters
+    ----------
+    library
+        Version of nbxtensor, for the manifest.
 
     Raises
     ------
@@ -114,7 +105,7 @@ def build(census: Census, progress: Progress | None = None, store: ArtifactStore
         )
     kinds = sorted({job.target.kind for job in census.jobs.values()})
     manifest = {
-        "library": __version__,
+        "library": library,
         "sources": sources_hash(),
         "compilers": {kind: compiler_version(kind) for kind in kinds},
         "targets": targets_of(items),

@@ -5,6 +5,7 @@ package. A pack is opened once; what happens to its file later is not noticed, a
 """
 
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def use(path: Path) -> Pack:
         if path.absolute() not in _named:
             _named = (*_named, path.absolute())
     return pack
+
+
+def find_for_older(job: Job) -> Artifact | None:
+    """The packed artifact of `job` for an older target whose binaries run on that of `job`; see `find`."""
+    for target in job.target.also_runs:
+        found = find(replace(job, target=target))
+        if found is not None:
+            return found
+    return None
 
 
 def find(job: Job) -> Artifact | None:

@@ -3,6 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+_ALSO_RUNS = {
+    "x86-64-v4": ("x86-64-v3",),
+    "sm_75": ("sm_70",),
+    "sm_86": ("sm_80",),
+    "sm_89": ("sm_86", "sm_80"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -13,6 +20,11 @@ class Target:
 
     def __str__(self) -> str:
         return self.arch
+
+    @property
+    def also_runs(self) -> "tuple[Target, ...]":
+        """Other targets whose binaries run here as they are, the nearest first."""
+        return tuple(Target(self.kind, arch) for arch in _ALSO_RUNS.get(self.arch, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class CpuDevice:
 
     def load(self, artifact: Artifact) -> CpuKernel:
         """Make an artifact ready; its code goes with the returned object."""
-        if artifact.target != self.target:
+        if artifact.target not in (self.target, *self.target.also_runs):
             raise DeviceError(
                 "load", "the kernel was compiled for another target", got=artifact.target, allowed=str(self.target)
             )

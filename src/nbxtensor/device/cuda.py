@@ -198,7 +198,7 @@ class CudaDevice:
 
     def _load(self, artifact: Artifact) -> CudaKernel:
         driver = self._driver
-        if artifact.target != self.target:
+        if artifact.target not in (self.target, *self.target.also_runs):
             raise DeviceError(
                 "load", f"kernel {artifact.symbol} is for another target", got=artifact.target, allowed=str(self.target)
             )
