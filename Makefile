@@ -79,7 +79,7 @@ PACK := build/packs/default.nbxpack
 
 pack: $(READY)  ## make the pack that the wheel ships, in build/packs (half an hour on 2 cores, cached)
 	@mkdir -p $(dir $(PACK))
-	$(PY) -m nbxtensor.cli pack --arch x86-64-v3,sm_80,sm_90 --common --demo -o $(PACK)
+	NBX_TABLES=$(CURDIR)/build/packs/none $(PY) -m nbxtensor.cli pack --arch x86-64-v3,sm_80,sm_90 --common --demo -o $(PACK)
 
 wheel: pack  ## the wheel with its pack, in dist
 	$(PY) -m pip wheel -q --no-deps --wheel-dir dist .

@@ -158,8 +158,18 @@ def mended(content: bytes) -> bytes:
             digest = hashlib.sha256(bytes(fixed[offsets[number] : offsets[number + 1]])).digest()
             fixed[table + number * 32 : table + number * 32 + 32] = digest
         fixed[32:64] = hashlib.sha256(fixed[HEADER.size : end]).digest()
+    fixed[16:24] = len(fixed).to_bytes(8, "little")
     fixed[64:96] = hashlib.sha256(fixed[:64]).digest()
     return bytes(fixed)
+
+
+def altered_inside(rng: random.Random) -> bytes:
+    """A pack that is right but for what one of its parts inflates to."""
+    part = crafted()
+    number = rng.randrange(len(part.blobs))
+    content = mutated(zlib.decompress(part.blobs[number]), rng)
+    part.blobs[number], part.sizes[number] = zlib.compress(content), len(content)
+    return part.content()
 
 
 def fuzz(count: int, seed: int = 0) -> Counter[str]:
@@ -170,9 +180,8 @@ def fuzz(count: int, seed: int = 0) -> Counter[str]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "mutated.nbxpack")
         for number in range(count):
-            source = sources[number % len(sources)]
-            content = mutated(source, rng)
-            if number % 2:
+            content = mutated(sources[number % len(sources)], rng) if number % 3 else altered_inside(rng)
+            if number % 3 == 1:
                 content = mended(content)
             path.unlink(missing_ok=True)
             path.write_bytes(content)

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper
 import nbxtensor as nbx
 from compile_kernels import fill_kernel
 from nbxtensor.base.errors import ArgumentError
-from nbxtensor.cli import pack as cli
 from nbxtensor.cli.__main__ import main
 from nbxtensor.cli.pack_calls import COMMON
 from nbxtensor.cli.pack_census import both_alignments, common_census, operator_census, sizes_of
@@ -28,6 +27,8 @@ from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile
 from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.call_text import calls_of
+from nbxtensor.tuning import tables
+from nbxtensor.tuning.certificate import Certificate, write_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -173,13 +174,27 @@ def test_both_alignments():
 
 
 def test_tables_of_certificates_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for arch in ("sm_90", "sm_80"):
-        (tmp_path / "tables" / arch).mkdir(parents=True)
-        (tmp_path / "tables" / arch / "relu.json").write_text(f"{arch}\n")
-    monkeypatch.setattr(cli, "TABLES", tmp_path / "tables")
+    """Those that count: a user's own before the shipped ones."""
+
+    def one(key: str, compiler: str) -> Certificate:
+        return Certificate(key, {"a": 1}, False, {}, {}, {}, compiler, "")
+
+    places = {"own": [one("k", "mine")], "shipped": [one("k", "theirs"), one("other", "theirs")]}
+    for place, certificates in places.items():
+        for arch in ("sm_90", "sm_80"):
+            (tmp_path / place / arch).mkdir(parents=True)
+            (tmp_path / place / arch / "relu.json").write_text(write_table(certificates))
+    monkeypatch.setenv("NBX_TABLES", str(tmp_path / "own"))
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "shipped")
+    tables.forget()
     path = tmp_path / "a.nbxpack"
-    assert run("--arch", "sm_90", "--ops", "relu(float32[100])", "-o", path) == 0
-    assert Pack(path).certificates() == {"sm_90/relu.json": b"sm_90\n"}
+    try:
+        assert run("--arch", "sm_90", "--ops", "relu(float32[100])", "-o", path) == 0
+    finally:
+        tables.forget()
+    assert Pack(path).certificates() == {
+        "sm_90/relu.json": write_table([one("k", "mine"), one("other", "theirs")]).encode()
+    }
 
 
 def test_the_usual_calls_are_calls():

@@ -24,8 +24,12 @@ from nbxtensor.compiler.pack_build import Census
 from nbxtensor.compiler.pack_file import Item, write_pack
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device.artifact import Artifact, Options, Resources, Target
+from nbxtensor.device.null import NullDevice
 from nbxtensor.kernel.declare import operators
 from nbxtensor.kernel.launch import Plan
+from nbxtensor.kernel.tuned import forget_plans
+from nbxtensor.tuning import choose, tables
+from nbxtensor.tuning.certificate import DIGITS, Certificate, encode, write_table
 
 KEY = "ab" * 32
 
@@ -169,6 +173,40 @@ def test_a_pack_is_made_of_what_is_compiled_here(tmp_path: Path, store: Artifact
     store.put(artifact(job(), job().key))
     (found,) = compile_many([job()], store=store, from_packs=False)
     assert found.key == job().key
+
+
+def test_a_certificate_holds_for_a_packed_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_compilers: None):
+    """It names the key that the pack keeps; the variant for other alignments need not be packed."""
+    monkeypatch.setenv("NBX_TABLES", str(tmp_path / "none"))
+    device = NullDevice(Target("cuda", "sm_90"))
+
+    def statuses() -> set[str]:
+        forget_plans()
+        device.clear()
+        with choose.observed() as seen:
+            nbx.nn.softmax(nbx.empty((37, 1000), nbx.float32, device))
+        return {use.status for use in seen.values()}
+
+    statuses()
+    ((launch),) = device.calls
+    with choose.observed() as seen:
+        forget_plans()
+        nbx.nn.softmax(nbx.empty((37, 1000), nbx.float32, device))
+    ((key, use),) = seen.items()
+    one = Certificate(str(key), encode(use.setting), True, {KEY[:DIGITS]: "0"}, {}, {}, "c", "d")
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "tables")
+    (tmp_path / "tables/sm_90").mkdir(parents=True)
+    (tmp_path / "tables/sm_90/softmax.json").write_text(write_table([one]))
+    tables.forget()
+    try:
+        assert statuses() == {"stale"}
+        path = pack(tmp_path / "a.nbxpack", (launch.job, artifact(launch.job, symbol=launch.job.fn.name)))
+        monkeypatch.setenv("NBX_PACKS", str(path))
+        assert statuses() == {"certified"}
+    finally:
+        monkeypatch.undo()
+        tables.forget()
+        forget_plans()
 
 
 # Without compilers

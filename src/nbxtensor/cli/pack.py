@@ -15,11 +15,11 @@ from nbxtensor.cli.pack_census import common_census, model_census, operator_cens
 from nbxtensor.cli.pack_demo import demo_census
 from nbxtensor.compiler.pack_build import Census, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
-from nbxtensor.compiler.sources import PACKAGE
 from nbxtensor.device.profile import known_profiles, target_of
+from nbxtensor.tuning.certificate import write_table
+from nbxtensor.tuning.tables import folders, tables
 
 FUNCTION = "nbxtensor pack"
-TABLES = PACKAGE / "tuning" / "tables"
 
 
 def chosen_arches(texts: Sequence[str]) -> list[str]:
@@ -35,10 +35,17 @@ def chosen_arches(texts: Sequence[str]) -> list[str]:
 
 
 def tables_of(arches: Iterable[str]) -> dict[str, bytes]:
-    """The tables of certificates for these architectures, by the name that they have in a pack."""
-    return {
-        f"{arch}/{path.name}": path.read_bytes() for arch in arches for path in sorted((TABLES / arch).glob("*.json"))
-    }
+    """The tables of certificates for these architectures, by the name that they have in a pack.
+
+    Of several certificates for a key the one that counts here goes in: the settings that were packed are those that it
+    chose.
+    """
+    found: dict[str, bytes] = {}
+    for arch in arches:
+        for operator in sorted({path.stem for folder in folders() for path in (folder / arch).glob("*.json")}):
+            counting = {key: one for table in reversed(tables(arch, operator)) for key, one in table.items()}
+            found[f"{arch}/{operator}.json"] = write_table(counting.values()).encode()
+    return found
 
 
 def summary(pack: Pack) -> dict[str, Any]:

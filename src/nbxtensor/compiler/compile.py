@@ -45,8 +45,8 @@ _COMPILERS = {"cpu": _compile_cpu, "cuda": _compile_cuda, "hip": _compile_hip}
 
 
 def artifact_key(job: Job) -> str:
-    """Key of the artifact that `compile_job` gives, without compiling."""
-    return job.key
+    """Key of the artifact that `compile_job` gives, without compiling: a packed one keeps its own."""
+    return packs.key_of(job) or job.key
 
 
 def compile_fresh(job: Job) -> Artifact:

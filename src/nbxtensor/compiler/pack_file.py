@@ -166,6 +166,7 @@ class Pack:
             raise PackError(
                 FUNCTION, f"cannot read {path}", got=reason, mend="name a file that nbxtensor pack made"
             ) from error
+        self._certificates: dict[str, bytes] | None = None
         self._entries = self._open_header()
         self._offsets, self._sizes = self._open_index()
 
@@ -302,6 +303,11 @@ class Pack:
 
     def certificates(self) -> dict[str, bytes]:
         """The tables of certificates by name (``"sm_90/softmax.json"``)."""
+        if self._certificates is None:
+            self._certificates = self._read_certificates()
+        return dict(self._certificates)
+
+    def _read_certificates(self) -> dict[str, bytes]:
         content = self._inflated(self._entries + 1, "the part with certificates")
         found: dict[str, bytes] = {}
         try:

@@ -79,6 +79,11 @@ def use(path: Path) -> Pack:
     return pack
 
 
+def key_of(job: Job) -> str | None:
+    """The key of the artifact that `find` gives; nothing is inflated."""
+    return next((key for pack in in_use() if (key := pack.key_of(job.identity)) is not None), None)
+
+
 def find_for_older(job: Job) -> Artifact | None:
     """The packed artifact of `job` for an older target whose binaries run on that of `job`; see `find`."""
     for target in job.target.also_runs:

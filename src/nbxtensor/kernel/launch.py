@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import NotPackedError
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Artifact, Options
@@ -187,6 +188,10 @@ class Plan:
     def artifact_key(self, aligned: bool) -> str:
         """Key of the artifact that will run, without compiling it."""
         return artifact_key(self.job(aligned))
+
+    def is_packed(self, aligned: bool) -> bool:
+        """Whether a pack in use holds what will run."""
+        return packs.key_of(self.job(aligned)) is not None
 
     def trust(self, certificate: Certificate) -> bool:
         """Whether the code for aligned pointers is that of a certificate; other code is then checked when it loads."""
