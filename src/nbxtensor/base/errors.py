@@ -124,7 +124,7 @@ class UncertifiedKeyError(NbxError, RuntimeError):
     """NBX_CERTIFIED_ONLY is set, and no certificate covers a launch."""
 
 
-class NotPackedError(MissingDependencyError):
+class NotPackedError(MissingDependencyError, ImportError):
     """A kernel is in no pack and in no cache, and the compilers that would make it are not installed."""
 
 
