@@ -16,8 +16,8 @@ VERBS = {
     "doctor": "Find what is wrong with this installation and this machine, and how to mend it.",
     "demo": "Two real models at work: types of files, and how alike sentences are.",
     "info": "Versions, devices, caches, certificates, and launches without one.",
-    "pack": "Compile kernels into one file, for machines without compilers.",
     "models": "Fetch or list the demonstration's model files.",
+    "pack": "Compile kernels into one file, for machines without compilers.",
     "run": "Run an ONNX model.",
 }
 """Verb -> what its help says in the list; the module of the same name holds it as ``command``."""
