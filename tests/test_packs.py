@@ -209,6 +209,31 @@ def test_a_certificate_holds_for_a_packed_kernel(tmp_path: Path, monkeypatch: py
         forget_plans()
 
 
+def test_tables_in_packs_come_before_the_shipped_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def table(compiler: str, *keys: str) -> str:
+        return write_table(Certificate(key, {}, False, {}, {}, {}, compiler, "") for key in keys)
+
+    for place, content in (("own", table("own", "a")), ("shipped", table("shipped", "a", "b", "c"))):
+        (tmp_path / place / "sm_90").mkdir(parents=True)
+        (tmp_path / place / "sm_90/relu.json").write_text(content)
+    write_pack(
+        tmp_path / "p.nbxpack",
+        [],
+        {},
+        {"sm_90/relu.json": table("pack", "a", "b").encode(), "sm_90/sort.json": b"", "sm_80/sin.json": b""},
+    )
+    monkeypatch.setenv("NBX_TABLES", str(tmp_path / "own"))
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setenv("NBX_PACKS", str(tmp_path / "p.nbxpack"))
+    tables.forget()
+    try:
+        first = {key: tables.certificates("sm_90", "relu", key)[0].compiler for key in ("a", "b", "c")}
+        assert first == {"a": "own", "b": "pack", "c": "shipped"}
+        assert tables.operators("sm_90") == ["relu", "sort"]
+    finally:
+        tables.forget()
+
+
 # Without compilers
 
 

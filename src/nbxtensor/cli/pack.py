@@ -17,7 +17,7 @@ from nbxtensor.compiler.pack_build import Census, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
 from nbxtensor.device.profile import known_profiles, target_of
 from nbxtensor.tuning.certificate import write_table
-from nbxtensor.tuning.tables import folders, tables
+from nbxtensor.tuning.tables import operators, tables
 
 FUNCTION = "nbxtensor pack"
 
@@ -42,7 +42,7 @@ def tables_of(arches: Iterable[str]) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     for arch in arches:
-        for operator in sorted({path.stem for folder in folders() for path in (folder / arch).glob("*.json")}):
+        for operator in operators(arch):
             counting = {key: one for table in reversed(tables(arch, operator)) for key, one in table.items()}
             found[f"{arch}/{operator}.json"] = write_table(counting.values()).encode()
     return found

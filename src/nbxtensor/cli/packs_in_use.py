@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from nbxtensor.compiler import packs
 from nbxtensor.device.artifact import Artifact
 
 
@@ -21,4 +22,4 @@ class OpenPack(Protocol):
 
 def packs_in_use() -> Sequence[OpenPack]:
     """The packs that launches look into, the first one first; an error if one of them cannot be read."""
-    return []
+    return packs.in_use()

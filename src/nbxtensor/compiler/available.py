@@ -13,7 +13,14 @@ INSTALL = "install the compilers (pip install 'nbxtensor[compile]')"
 
 def missing_compilers(kind: str) -> list[str]:
     """Packages that compiling for this kind of target needs and that are not installed."""
-    return [name for name in COMPILERS.get(kind, ()) if find_spec(name) is None]
+    return [name for name in COMPILERS.get(kind, ()) if not _is_there(name)]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # whoever keeps it from being imported may say so in these ways
+        return False
 
 
 def launch_text(job: Job) -> str:

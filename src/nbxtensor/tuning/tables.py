@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nbxtensor.base.errors import CertificateError
 from nbxtensor.base.knobs import tables_dir
+from nbxtensor.compiler import packs
 from nbxtensor.tuning.certificate import Certificate, read_table
 
 SHIPPED = Path(__file__).parent / "tables"
@@ -32,14 +33,29 @@ def folders() -> tuple[Path, ...]:
 
 def _texts(arch: str, operator: str) -> Iterator[tuple[str, str]]:
     """(where, text) of every table of an operator."""
-    for folder in folders():
-        path = folder / arch / f"{operator}.json"
-        try:
-            yield str(path), path.read_text()
-        except FileNotFoundError:
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            warnings.warn(f"{path} cannot be read ({error})", TableWarning, stacklevel=6)
+    own, shipped = (folder / arch / f"{operator}.json" for folder in folders())
+    yield from _text(own)
+    for pack in packs.in_use():
+        content = pack.certificates().get(f"{arch}/{operator}.json")
+        if content is not None:
+            yield f"{pack.path}: {arch}/{operator}.json", content.decode(errors="replace")
+    yield from _text(shipped)
+
+
+def _text(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        yield str(path), path.read_text()
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        warnings.warn(f"{path} cannot be read ({error})", TableWarning, stacklevel=7)
+
+
+def operators(arch: str) -> list[str]:
+    """Names of the operators that have tables for an architecture."""
+    names = {path.stem for folder in folders() for path in (folder / arch).glob("*.json")}
+    packed = {name for pack in packs.in_use() for name in pack.certificates() if name.startswith(f"{arch}/")}
+    return sorted(names | {Path(name).stem for name in packed})
 
 
 def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
