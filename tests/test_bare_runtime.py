@@ -144,7 +144,7 @@ def test_packed_operators_run_with_numpy_and_ml_dtypes_alone(bare: Bare) -> None
     exec(OPERATORS, scope)  # the same calls, compiled
     expected = [np.asarray(r) for r in scope["results"]()]
     assert report["bits"] == [[str(a.dtype), list(a.shape), a.tobytes().hex()] for a in expected]
-    assert not (bare.folder / "cache").exists()
+    assert not (bare.folder / "cache/v1").exists()
 
 
 def test_an_unpacked_kernel_is_an_error_with_two_ways_out(bare: Bare) -> None:
