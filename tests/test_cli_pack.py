@@ -21,7 +21,7 @@ from nbxtensor.cli.pack_census import both_alignments, common_census, operator_c
 from nbxtensor.compiler import pack_build, packs
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_build import Census, build
-from nbxtensor.compiler.pack_file import Pack
+from nbxtensor.compiler.pack_file import Pack, write_pack
 from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile
@@ -29,6 +29,7 @@ from nbxtensor.device.protocol import Profile
 from nbxtensor.kernel.call_text import calls_of
 from nbxtensor.tuning import tables
 from nbxtensor.tuning.certificate import Certificate, write_table
+from pack_tools import items
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,9 +62,9 @@ def test_operators_on_two_targets(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "a.nbxpack"
     assert run("--arch", "x86-64-v3,sm_90", "--ops", "relu(float32[100]), add(int32[8], int32[8])", "-o", path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["arch", "kernels", "bytes", "registers", "stack", "shared"]
-    assert [line.split()[:2] for line in lines[1:3]] == [["sm_90", "4"], ["x86-64-v3", "2"]]
-    assert lines[3].startswith(f"{path}: 6 kernels, ")
+    assert lines[1].split() == ["arch", "kernels", "bytes", "registers", "stack", "shared"]
+    assert [line.split()[:2] for line in lines[2:4]] == [["sm_90", "4"], ["x86-64-v3", "2"]]
+    assert lines[5].startswith(f"{path}: 6 kernels, ")
     pack = Pack(path)
     assert pack.manifest["origins"] == ["add(int32[8], int32[8])", "relu(float32[100])"]
     assert pack.manifest["sources"] == sources_hash()
@@ -76,6 +77,23 @@ def test_operators_on_two_targets(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert report["bytes"] == path.stat().st_size
     assert {k["name"] for k in report["kernels"]} == {"nbxtensor.kernel.pointwise.pointwise_flat_kernel"}
     assert all(report["origins"][k["from"][0]].startswith(("add", "relu")) for k in report["kernels"])
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"kernels": 7, "left_out": 3, "file": "x"}, {"kernels": [1, {"name": "\x1b[2J", "from": "x"}]}]
+)
+def test_a_pack_with_a_strange_manifest_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], manifest: dict[str, object]
+):
+    path = tmp_path / "a.nbxpack"
+    write_pack(path, items(), manifest, {})
+    assert run("--list", path) == 0
+    out = capsys.readouterr().out
+    assert "some_kernel" in out
+    assert "\x1b" not in out
+    assert run("--list", path, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["file"], len(report["kernels"])) == (str(path), 3)
 
 
 def test_a_model_runs_from_its_pack(

@@ -13,6 +13,7 @@ from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
 from nbxtensor.cli.pack_census import common_census, model_census, operator_census
 from nbxtensor.cli.pack_demo import demo_census
+from nbxtensor.cli.show import print_table
 from nbxtensor.compiler.pack_build import Census, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
 from nbxtensor.device.profile import known_profiles, target_of
@@ -48,18 +49,30 @@ def tables_of(arches: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
+def _about(manifest: dict[str, Any], number: int) -> dict[str, Any]:
+    """What the manifest says of a kernel: its ``name`` and ``from``; a manifest may say anything, or nothing."""
+    try:
+        found = manifest["kernels"][number]
+        name, origins = found["name"], found["from"]
+    except (KeyError, IndexError, TypeError):
+        return {"name": "", "from": []}
+    return {
+        "name": name if isinstance(name, str) and name.isprintable() else "",
+        "from": origins if isinstance(origins, list) else [],
+    }
+
+
 def summary(pack: Pack) -> dict[str, Any]:
     """What a pack holds, each kernel read and checked."""
     manifest = pack.manifest
-    named: list[dict[str, Any]] = manifest["kernels"] if isinstance(manifest.get("kernels"), list) else []
     kernels: list[dict[str, Any]] = []
     for number, (identity, artifact) in enumerate(zip(pack.identities, pack.artifacts(), strict=True)):
-        about = named[number] if number < len(named) else {}
+        about = _about(manifest, number)
         kernels.append(
             {
                 "identity": identity,
                 "key": artifact.key,
-                "name": about.get("name", artifact.symbol),
+                "name": about["name"] or artifact.symbol,
                 "arch": artifact.target.arch,
                 "signature": list(artifact.signature),
                 "constants": dict(artifact.constants),
@@ -69,24 +82,12 @@ def summary(pack: Pack) -> dict[str, Any]:
                 "shared_bytes": artifact.resources.shared_bytes,
                 "bytes": pack.stored_bytes(number),
                 "binary_bytes": len(artifact.binary),
-                "from": about.get("from", []),
+                "from": about["from"],
             }
         )
     certificates = {name: len(content) for name, content in pack.certificates().items()}
     facts = {name: value for name, value in manifest.items() if name != "kernels"}
-    return {"file": str(pack.path), "bytes": pack.nbytes, **facts, "certificates": certificates, "kernels": kernels}
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> None:
-    from rich.console import Console  # drawn only where no --json is asked for
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(head):
-        table.add_column(name, justify="left" if number < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(text.replace("[", r"\[") for text in row))
-    Console().print(table)
+    return {**facts, "file": str(pack.path), "bytes": pack.nbytes, "certificates": certificates, "kernels": kernels}
 
 
 def _groups(kernels: Iterable[dict[str, Any]], *names: str) -> list[tuple[tuple[str, ...], list[dict[str, Any]]]]:
@@ -107,16 +108,11 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     counts = ("kernels", "bytes", "registers", "stack", "shared")
     if kernels_too:
         rows = [[*key, *line(group)] for key, group in _groups(report["kernels"], "arch", "name")]
-        _table(("arch", "kernel", *counts), rows, 2)
-        click.echo()
-    _table(("arch", *counts), ([*key, *line(group)] for key, group in _groups(report["kernels"], "arch")), 1)
+        print_table("kernels", ("arch", "kernel", *counts), rows)
+    rows = [[*key, *line(group)] for key, group in _groups(report["kernels"], "arch")]
+    print_table("targets", ("arch", *counts), rows)
     tables = f", {counted(len(report['certificates']), 'table')} of certificates" if report["certificates"] else ""
     click.echo(f"{report['file']}: {counted(len(report['kernels']), 'kernel')}, {report['bytes']:,} bytes{tables}")
-    left_out: list[str] = report.get("left_out") or []
-    for text in left_out[:20]:
-        click.echo(f"left out: {text}")
-    if len(left_out) > 20:
-        click.echo(f"left out: {len(left_out) - 20} more, which --json lists")
 
 
 @click.command()

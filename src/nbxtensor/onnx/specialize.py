@@ -10,6 +10,7 @@ from nbxtensor.base.errors import (
     ModelError,
     NbxError,
     OutOfMemoryError,
+    PackError,
 )
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
@@ -23,7 +24,7 @@ from nbxtensor.tensor.create import from_numpy
 from nbxtensor.tensor.tensor import Tensor
 
 FUNCTION = "nbx.onnx"
-NOT_THE_MODELS_FAULT = (CompileError, DeviceError, MissingDependencyError, OutOfMemoryError)
+NOT_THE_MODELS_FAULT = (CompileError, DeviceError, MissingDependencyError, OutOfMemoryError, PackError)
 
 
 @dataclass(frozen=True, slots=True)
