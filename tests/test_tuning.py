@@ -240,7 +240,7 @@ def test_launches_without_a_certificate_are_logged(folder: Path, monkeypatch: py
         subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     (entry,) = (one for one in log.read_log() if one.key.startswith("reduce"))
     assert (entry.count, entry.status) == (2, "uncertified")
-    assert entry.command.startswith("nbxtensor certify --op sum --shapes 1x15")
+    assert entry.command.startswith("nbxtensor certify --op sum --shapes 3x5:float32")
     with log.log_path().open("a") as file:
         file.write("{damaged\n" + json.dumps({"key": "x"}) + "\n")
     assert entry in log.read_log()

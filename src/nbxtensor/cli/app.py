@@ -13,12 +13,14 @@ from nbxtensor.base.errors import NbxError
 
 VERBS = {
     "cache": "Look at the kernel cache, or empty it.",
-    "doctor": "Find what is wrong with this installation and this machine, and how to mend it.",
+    "certify": "Prove and time settings of kernels; write certificates.",
     "demo": "Two real models at work: types of files, and how alike sentences are.",
+    "doctor": "Find what is wrong with this installation and this machine, and how to mend it.",
     "info": "Versions, devices, caches, certificates, and launches without one.",
     "models": "Fetch or list the demonstration's model files.",
     "pack": "Compile kernels into one file, for machines without compilers.",
     "run": "Run an ONNX model.",
+    "verify": "Prove certificates again on this machine.",
 }
 """Verb -> what its help says in the list; the module of the same name holds it as ``command``."""
 

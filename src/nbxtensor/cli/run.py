@@ -25,15 +25,15 @@ FUNCTION = "nbxtensor run"
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
-def parse_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
+def parse_pairs(pairs: Sequence[str], option: str, function: str = FUNCTION) -> dict[str, str]:
     """``name=value`` texts as a dict; the last ``=`` of a name that holds some divides."""
     result: dict[str, str] = {}
     for pair in pairs:
         name, divider, value = pair.partition("=")
         if not divider or not name or not value:
-            raise ArgumentError(FUNCTION, f"{option} needs NAME=VALUE", got=pair)
+            raise ArgumentError(function, f"{option} needs NAME=VALUE", got=pair)
         if name in result:
-            raise ArgumentError(FUNCTION, f"{option} names one thing twice", got=name)
+            raise ArgumentError(function, f"{option} names one thing twice", got=name)
         result[name] = value
     return result
 
@@ -68,15 +68,15 @@ def seeded_inputs(ports: Sequence[Port], dims: dict[str, int], seed: int) -> dic
     return inputs
 
 
-def chosen_dims(texts: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
+def chosen_dims(texts: Sequence[str], ports: Sequence[Port], function: str = FUNCTION) -> dict[str, int]:
     """The sizes given with --dim, checked against the names that the model's inputs use."""
     known = {d for p in ports for d in p.shape or () if isinstance(d, str)}
     dims: dict[str, int] = {}
-    for name, text in parse_pairs(texts, "--dim").items():
+    for name, text in parse_pairs(texts, "--dim", function).items():
         if name not in known:
-            raise ArgumentError(FUNCTION, "no input has a dimension of this name", got=name, allowed=sorted(known))
+            raise ArgumentError(function, "no input has a dimension of this name", got=name, allowed=sorted(known))
         if not text.isdecimal():
-            raise ArgumentError(FUNCTION, f"--dim {name} needs a whole number", got=text)
+            raise ArgumentError(function, f"--dim {name} needs a whole number", got=text)
         dims[name] = int(text)
     return dims
 

@@ -1,10 +1,12 @@
 """Plans with a chosen setting: certified where a certificate covers exactly what will run, else the default."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar, cast
 
 from nbxtensor.kernel.launch import Plan, planning
+from nbxtensor.kernel.public_call import public_call
 from nbxtensor.tuning.certificate import Certificate
 from nbxtensor.tuning.choose import note, proved, wish_for
 from nbxtensor.tuning.key import LaunchKey
@@ -84,7 +86,10 @@ def tuned(key: LaunchKey, candidates: Sequence[S], make: Callable[[S], M]) -> M:
             return made
     with planning() as plans:
         made = make(candidates[0])
-    note(key, candidates[0], candidates, "stale" if reason else "uncertified", _computes(plans), reason)
+    computes = _computes(plans)
+    if computes:
+        key = replace(key, example=public_call() or key.example)
+    note(key, candidates[0], candidates, "stale" if reason else "uncertified", computes, reason)
     return made
 
 

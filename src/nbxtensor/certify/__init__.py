@@ -1,0 +1,1 @@
+"""Proves and times the settings of launch keys, and writes certificates."""

@@ -1,0 +1,98 @@
+"""Writing tables: whole or not at all, beside other processes that write the same ones."""
+
+import contextlib
+import json
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from nbxtensor.base.errors import CertificateError
+from nbxtensor.compiler.key_lock import Lock, key_lock
+from nbxtensor.tuning.certificate import Certificate, merged, read_table, write_table
+
+MOST_BYTES = 200_000
+PATIENCE = 60.0
+_LOCK = ".lock"
+
+
+def table_path(folder: Path, arch: str, operator: str) -> Path:
+    """Where the table of an operator is."""
+    return folder / arch / f"{operator}.json"
+
+
+def read(path: Path) -> dict[str, Certificate]:
+    """The certificates of a table by key; none if there is no file.
+
+    Raises
+    ------
+    CertificateError
+        The file is damaged.
+    """
+    try:
+        return read_table(path.read_text(), str(path))
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as error:
+        raise CertificateError("read certificates", f"{path} is not text") from error
+
+
+def united(old: Certificate, new: Certificate) -> Certificate:
+    """Two certificates of one key: what both prove, if they say the same setting, else the newer one."""
+    if old.setting != new.setting:
+        return new
+    calls = {json.dumps(call): call for one in (old, new) for call in one.proof.get("calls", ())}
+    proof = {
+        **new.proof,
+        "calls": [calls[text] for text in sorted(calls)],
+        "error": max((one.proof["error"] for one in (old, new) if one.proof.get("error") is not None), default=None),
+    }
+    return replace(merged(old, new), proof=proof)
+
+
+@contextmanager
+def _alone(folder: Path, name: str) -> Generator[None]:
+    """Keep other certifiers from writing the table for as long as the block lasts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = name.encode().hex().ljust(15, "0")[:15]
+    with key_lock(folder / _LOCK, key, PATIENCE) as lock:
+        if lock is Lock.BUSY:
+            raise CertificateError("nbxtensor certify", f"another process holds {folder / _LOCK}", got=name)
+        yield
+
+
+def add(folder: Path, arch: str, operator: str, certificate: Certificate, fresh: bool) -> None:
+    """Enter a certificate into its table; what others wrote in the meantime stays.
+
+    Parameters
+    ----------
+    fresh
+        Forget what an older certificate of the key says; else, if it says the same setting, its artifacts stay.
+
+    Raises
+    ------
+    CertificateError
+        The table would be larger than `MOST_BYTES`, or is damaged.
+    """
+    path = table_path(folder, arch, operator)
+    with _alone(path.parent, operator):
+        found = read(path)
+        old = None if fresh else found.get(certificate.key)
+        found[certificate.key] = certificate if old is None else united(old, certificate)
+        text = write_table(found.values())
+        if len(text) > MOST_BYTES:
+            raise CertificateError(
+                "nbxtensor certify",
+                f"{path} would be larger than {MOST_BYTES:,} bytes",
+                got=f"{len(text):,} bytes, {len(found)} keys",
+                mend="certify fewer shapes or dtypes, or other --output folders for different purposes",
+            )
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(text)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise

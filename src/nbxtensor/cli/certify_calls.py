@@ -1,0 +1,139 @@
+"""What `certify` and `verify` share: which device, and which calls."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nbxtensor.base import dtypes
+from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
+from nbxtensor.base.knobs import CPU_LEVELS, cpu_level
+from nbxtensor.certify.asked import example_of
+from nbxtensor.certify.census import Census
+from nbxtensor.certify.shapes import usual_calls
+from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
+from nbxtensor.device import discover, get
+from nbxtensor.device.protocol import Device
+from nbxtensor.onnx.model import load
+from nbxtensor.tensor.defaults import default_device
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_CONTENT = 64
+
+_OPTIONS = (
+    click.option("--op", "ops", multiple=True, metavar="NAME", help="An operator; several may be given."),
+    click.option("--shapes", multiple=True, metavar="SHAPE", help="Its operands, one each: 64x1024, 64x1024:bfloat16, 64x1024@2048x1 (strides), =2.5 (a scalar). Commas divide alternatives."),  # noqa: E501
+    click.option("--dtype", default=None, help="Dtype of operands that do not say (float32)."),
+    click.option("--attr", "attrs", multiple=True, metavar="NAME=VALUE", help="Another argument of the operator."),
+    click.option("--k", default=None, type=click.IntRange(min=1), help="The same as --attr k=K."),
+    click.option("--model", "models", multiple=True, type=click.Path(path_type=Path), help="An ONNX file."),
+    click.option("--dim", "dims", multiple=True, metavar="NAME=N[,N]", help="Sizes of models' dimensions (1)."),
+    click.option("--device", "name", default=None, help="Where to run: cpu, cuda, cuda:1."),
+    click.option("--arch", default=None, help="The architecture: x86-64-v3, sm_90; chooses the device."),
+)  # fmt: skip
+
+
+def call_options(command: F) -> F:
+    """The options that say which calls, and where."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def device_for(name: str | None, arch: str | None, look_only: bool, function: str) -> Device:
+    """The device of this name or architecture.
+
+    Raises
+    ------
+    DeviceError
+        There is none here; with `look_only` any known architecture will do.
+    """
+    if look_only and arch is not None and name is None:
+        return get(f"null:{arch}")
+    if arch in CPU_LEVELS and name in (None, "cpu"):
+        cpu_level.set(arch)  # nothing has opened the device yet
+        device = get("cpu")
+    elif name is not None or arch is None:
+        device = get(name or default_device().name)
+    else:
+        here = [get(one) for one in discover()]
+        device = next((d for d in here if d.target.arch == arch), here[0])
+    if arch is not None and device.target.arch != arch:
+        here = [f"{one} ({get(one).target})" for one in discover()]
+        raise DeviceError(
+            function, "no device here has this architecture", got=arch, allowed=here,
+            mend="add --list to see the keys without running anything",
+        )  # fmt: skip
+    if not device.computes and not look_only:
+        raise DeviceError(function, f"{device.name} computes nothing", allowed=discover())
+    return device
+
+
+def _dims(texts: Sequence[str], function: str) -> list[list[str]]:
+    """All combinations of ``name=1,2`` as lists of ``name=N``."""
+    combined: list[list[str]] = [[]]
+    for name, values in parse_pairs(texts, "--dim", function).items():
+        combined = [[*one, f"{name}={value}"] for one in combined for value in values.split(",")]
+    return combined
+
+
+def census_of(
+    device: Device,
+    *,
+    ops: Sequence[str],
+    shapes: Sequence[str],
+    dtype: str | None,
+    attrs: Sequence[str],
+    k: int | None,
+    models: Sequence[Path],
+    dims: Sequence[str],
+    function: str,
+) -> Census:
+    """The keys of what is asked for: models, operators, or else the usual calls.
+
+    Raises
+    ------
+    NbxError
+        A call cannot be made, or a model cannot be read.
+    """
+    if shapes and not ops:
+        raise ArgumentError(function, "--shapes needs the operator that they are for", mend="add --op NAME")
+    if dims and not models:
+        raise ArgumentError(function, "--dim needs a model", mend="add --model MODEL.onnx")
+    census = Census(device)
+    kind = None
+    if dtype is not None:
+        try:
+            kind = dtypes.dtype(dtype, function)
+        except TypeError as error:
+            raise DTypeError(function, "not a dtype", got=dtype) from error
+    given = list(parse_pairs(attrs, "--attr", function).items()) + ([("k", str(k))] if k is not None else [])
+    for name in ops if shapes or given else ():
+        for alternative in _alternatives(shapes, function) if shapes else [[]]:
+            census.add(example_of(name, alternative, kind, given))
+    if ops and not shapes and not given:
+        wanted = [e for e in usual_calls(device.profile.warp_size > 1) if e.operator in ops]
+        for name in ops:
+            if not any(e.operator == name for e in wanted):
+                example_of(name, ())  # says what is missing
+        census.add_all(e for e in wanted if kind is None or any(s.dtype is kind for s in e.specs))
+    for path in models:
+        model = load(path)
+        for one in _dims(dims, function):
+            sizes = chosen_dims(one, model.inputs, function)
+            arrays = seeded_inputs(model.inputs, sizes, 0)
+            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MOST_CONTENT}
+            census.add_model(model, {n: a.shape for n, a in arrays.items()}, contents)
+    if not ops and not models:
+        census.add_all(usual_calls(device.profile.warp_size > 1))
+    return census
+
+
+def _alternatives(shapes: Sequence[str], function: str) -> list[list[str]]:
+    """``a,b`` for one operand and ``c,d`` for the next: (a, c) and (b, d); a single text goes with all."""
+    parts = [[text] if text.startswith("=") else text.split(",") for text in shapes]
+    count = max(map(len, parts))
+    if any(len(p) not in (1, count) for p in parts):
+        raise ArgumentError(function, "operands have different numbers of alternatives", got=" ".join(shapes))
+    return [[p[i if len(p) > 1 else 0] for p in parts] for i in range(count)]

@@ -1,0 +1,109 @@
+"""``nbxtensor verify``: prove certificates again on this machine."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from nbxtensor.base.errors import CertificateError
+from nbxtensor.certify.run import calls_of
+from nbxtensor.certify.store import read
+from nbxtensor.certify.verify import Verified, as_json, summary, verify
+from nbxtensor.cli.certify import seconds_of
+from nbxtensor.cli.certify_calls import device_for
+from nbxtensor.tuning.certificate import Certificate
+from nbxtensor.tuning.tables import folders
+
+FUNCTION = "nbxtensor verify"
+
+
+def certificates_in(places: Sequence[Path], arch: str) -> Iterator[tuple[Path, Certificate]]:
+    """The certificates for an architecture in folders of tables or in table files.
+
+    Raises
+    ------
+    CertificateError
+        A place does not exist, or a table is damaged.
+    """
+    for place in places:
+        if place.is_dir():
+            found = sorted((place / arch).glob("*.json"))
+        elif place.exists():
+            found = [place]
+        else:
+            raise CertificateError(FUNCTION, "there is no such table", got=place)
+        for path in found:
+            yield from ((path, one) for one in read(path).values())
+
+
+def show(found: Sequence[Verified], left: int, where: str) -> None:
+    """Print the results as a table and a line."""
+    from rich.console import Console  # drawn only when no JSON was asked for
+    from rich.table import Table
+
+    table = Table(title=None, header_style="bold")
+    for column in ("verdict", "key", "runs", "of the bound", "reason"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("verdict", "runs"))
+    for one in found:
+        error = "" if one.error is None else f"{one.error:.2f}"
+        table.add_row(one.verdict, one.certificate.key, str(one.runs or ""), error, one.reason)
+    console = Console()
+    if found:
+        console.print(table, highlight=False, markup=False)
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in summary(found).items() if n) or "no certificates"
+    rest = f"; the time was over: {left} left" if left else ""
+    console.print(f"{where}: {counts}{rest}", highlight=False, markup=False)
+
+
+@click.command()
+@click.argument("tables", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--op", "ops", multiple=True, metavar="NAME", help="Only keys of these operators' calls.")
+@click.option("--device", "name", default=None, help="Where to run: cpu, cuda, cuda:1.")
+@click.option("--arch", default=None, help="The architecture: x86-64-v3, sm_90; chooses the device.")
+@click.option("--budget", default=None, metavar="TIME", help="Begin no certificate after this time: 120s, 5min.")
+@click.option("--json", "json_wanted", is_flag=True, help="Print the results as JSON.")
+def command(
+    tables: tuple[Path, ...],
+    ops: tuple[str, ...],
+    name: str | None,
+    arch: str | None,
+    budget: str | None,
+    json_wanted: bool,
+) -> int:
+    """Prove certificates again: those in TABLES (folders or files), else your own and the shipped ones.
+
+    The code is compared with what was certified, and every proof is repeated on this machine.
+
+    Exit status: 0; 1 if a certificate fails; 2 for a mistake in the command. Stale ones are listed only.
+
+    \b
+    Examples:
+      nbxtensor verify
+      nbxtensor verify my-tables --device cuda --json
+      nbxtensor verify --op softmax --budget 60s
+    """
+    end = None if budget is None else time.monotonic() + seconds_of(budget)
+    device = device_for(name, arch, False, FUNCTION)
+    wanted = {one.key: one for _, one in certificates_in(tables or _existing(), device.target.arch)}
+    chosen = [one for one in wanted.values() if not ops or any(e.operator in ops for e in calls_of(one))]
+    found: list[Verified] = []
+    for one in chosen:
+        if end is not None and time.monotonic() >= end:
+            break
+        found.append(verify(one, device))
+        if sys.stderr.isatty():
+            print(f"\r{len(found)} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+    left = len(chosen) - len(found)
+    if json_wanted:
+        report = {"device": device.name, "target": str(device.target), "counts": summary(found), "left": left}
+        click.echo(json.dumps({**report, "certificates": [as_json(one) for one in found]}, indent=1))
+    else:
+        show(found, left, f"{device.name} ({device.target})")
+    return 1 if any(one.verdict == "failed" for one in found) else 0
+
+
+def _existing() -> tuple[Path, ...]:
+    return tuple(folder for folder in reversed(folders()) if folder.is_dir())
