@@ -1,0 +1,146 @@
+"""What tuning gives and what buckets cost: certified settings, the default, and the exact best of each call.
+
+For each certificate of a key with several candidates, all of them are timed on the call that it was given for, and on
+a smaller call of the same bucket (shapes reduced by an eighth), which takes the same setting without having been
+timed. ``gain``: the default's time over the certified setting's; ``loss``: the certified setting's over that of the
+best candidate for exactly this call, which is 1 where nothing is lost.
+
+    PYTHONPATH=src:. python -m bench.tuning --device cuda --tables src/nbxtensor/tuning/tables --json OUT.json
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nbxtensor.base.errors import NbxError
+from nbxtensor.base.shapes import contiguous_strides
+from nbxtensor.certify.census import Census, Entry
+from nbxtensor.certify.example import Example, Spec
+from nbxtensor.certify.run import calls_of, driver_of
+from nbxtensor.certify.timing import clock_for, timed
+from nbxtensor.device import get
+from nbxtensor.device.protocol import Device
+from nbxtensor.tuning.certificate import Certificate, encode, read_table
+from nbxtensor.tuning.tables import SHIPPED
+
+EXACT = 64
+"""Sizes up to this are buckets of their own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call: microseconds of three settings."""
+
+    key: str
+    call: str
+    certified_here: bool
+    default_us: float
+    certified_us: float
+    best_us: float
+
+    @property
+    def gain(self) -> float:
+        return self.default_us / self.certified_us
+
+    @property
+    def loss(self) -> float:
+        return self.certified_us / self.best_us
+
+
+def smaller(example: Example) -> Example:
+    """The call with all long axes an eighth shorter, multiples of 16 where they were."""
+
+    def shrink(size: int) -> int:
+        if size <= EXACT:
+            return size
+        less = size - size // 8
+        return less // 16 * 16 if size % 16 == 0 else less
+
+    def change(spec: Spec) -> Spec:
+        shape = tuple(map(shrink, spec.shape))
+        return Spec(shape, contiguous_strides(shape), spec.dtype)
+
+    return example.with_specs(change)
+
+
+def entry_of(example: Example, key: str, device: Device) -> Entry | None:
+    """The entry of a key among those that a call asks for."""
+    census = Census(device)
+    try:
+        census.add(example)
+    except NbxError:
+        return None
+    return next((e for k, e in census.entries.items() if str(k) == key), None)
+
+
+def certificates(folder: Path, arch: str, only: str) -> Iterator[Certificate]:
+    for path in sorted((folder / arch).glob("*.json")):
+        for one in read_table(path.read_text(), str(path)).values():
+            if only in one.key:
+                yield one
+
+
+def rows_of(certificate: Certificate, device: Device, clock: Any) -> Iterator[Row]:
+    example = calls_of(certificate)[0]
+    for here, call in ((True, example), (False, smaller(example))):
+        entry = entry_of(call, certificate.key, device)
+        if entry is None or len(entry.candidates) < 2 or (not here and call == example):
+            continue
+        chosen = [i for i, s in enumerate(entry.candidates) if encode(s) == certificate.setting]
+        if not chosen:
+            continue
+        times = [1e6 * t.cold.median for t in timed(entry.key, entry.candidates, call, device, clock)]
+        yield Row(certificate.key, str(call), here, times[0], times[chosen[0]], min(times))
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    def of(values: list[float]) -> dict[str, float]:
+        return {"median": round(statistics.median(values), 3), "worst": round(max(values), 3)} if values else {}
+
+    found: dict[str, Any] = {}
+    for name, here in (("the certified call", True), ("another call of its bucket", False)):
+        some = [r for r in rows if r.certified_here is here]
+        gains = [r.gain for r in some]
+        found[name] = {
+            "calls": len(some),
+            "loss": of([r.loss for r in some]),
+            "gain": {"median": round(statistics.median(gains), 3), "most": round(max(gains), 3)} if gains else {},
+            "over 5 % lost": sorted(f"{r.call} {r.loss:.2f}" for r in some if r.loss > 1.05),
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tables", type=Path, default=SHIPPED)
+    parser.add_argument("--only", default="", help="keys that contain this")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    device = get(options.device)
+    clock, end = clock_for(device), time.monotonic() + options.budget
+    rows: list[Row] = []
+    left = 0
+    for certificate in certificates(options.tables, device.target.arch, options.only):
+        if time.monotonic() > end:
+            left += 1
+            continue
+        for row in rows_of(certificate, device, clock):
+            rows.append(row)
+            print(f"{row.loss:5.2f} loss {row.gain:5.2f} gain  {row.certified_us:10.2f} us  {row.call}", flush=True)
+    found = summary(rows)
+    print(json.dumps(found, indent=1))
+    print(f"{device.target.arch}, {driver_of(device)}; {left} certificates left out when the time was over")
+    if options.json:
+        report = {"arch": device.target.arch, "driver": driver_of(device), "left": left, "summary": found}
+        options.json.write_text(json.dumps({**report, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
