@@ -189,6 +189,20 @@ def test_no_key_begins_after_the_budget(device: str, folder: Path) -> None:
     assert len(seen) == len(table_of(folder, device)) == 3
 
 
+def test_what_is_packed_is_verified_without_compilers(
+    device: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certified(Certifier(get(device), folder), scale_entry(device, Setting(256), Setting(128)))
+    (one,) = table_of(folder, device).values()
+    monkeypatch.setattr("nbxtensor.certify.verify.missing_compilers", lambda kind: ("triton",))
+    monkeypatch.setattr("nbxtensor.certify.compiling.missing_compilers", lambda kind: ("triton",))
+    found = verify(one, get(device))
+    assert (found.verdict, found.reason) == ("proved", "")
+    assert found.runs > 5
+    monkeypatch.setattr("nbxtensor.certify.prove.available", lambda job: None)
+    assert verify(one, get(device)).verdict == "stale"
+
+
 # Tables
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from nbxtensor.base.errors import NbxError
 from nbxtensor.base.knobs import compile_workers
+from nbxtensor.compiler import packs
+from nbxtensor.compiler.available import missing_compilers
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.store import default_store
@@ -21,19 +23,25 @@ Compiled = dict[str, "Artifact | str"]
 """Artifact by the key of its job, or why there is none."""
 
 
+def available(job: Job) -> Artifact | None:
+    """The artifact of a job, if a pack or the store has it."""
+    return packs.find(job) or default_store().get(job.key)
+
+
 def compiled(jobs: Sequence[Job], patience: float = PATIENCE) -> Compiled:
-    """The artifacts of these jobs, or why there is none; what the store lacks is compiled in processes of its own."""
-    store = default_store()
+    """The artifacts of these jobs, or why there is none; what packs and the store lack is compiled in processes."""
     found: Compiled = {}
     missing: dict[str, Job] = {}
     for job in jobs:
         if job.key not in found and job.key not in missing:
-            artifact = store.get(job.key)
+            artifact = available(job)
             if artifact is None:
                 missing[job.key] = job
             else:
                 found[job.key] = artifact
-    if len(missing) <= FEW and all(job.target.kind == "cpu" for job in missing.values()):
+    if any(missing_compilers(job.target.kind) for job in missing.values()) or (
+        len(missing) <= FEW and all(job.target.kind == "cpu" for job in missing.values())
+    ):
         for key, job in missing.items():
             found[key] = _here(job)
         return found

@@ -8,7 +8,7 @@ from nbxtensor.base.errors import NbxError
 from nbxtensor.certify import bounds
 from nbxtensor.certify.calls import Array, numpy_operands, run, same_bits, values_for
 from nbxtensor.certify.census import Entry
-from nbxtensor.certify.compiling import Compiled, compiled
+from nbxtensor.certify.compiling import Compiled, available, compiled
 from nbxtensor.certify.contents import FILLS, RANDOM
 from nbxtensor.certify.example import Example, place
 from nbxtensor.certify.memory import PATTERNS, poisoned
@@ -106,6 +106,9 @@ class Prover:
         Those to prove beside the default; by default all candidates.
     examples
         Calls to prove them on; by default those of the entry.
+    ready_only
+        Nothing can be compiled: prove `settings` alone, without the default beside them, on those calls whose code
+        is there.
     """
 
     def __init__(
@@ -114,13 +117,17 @@ class Prover:
         device: Device,
         settings: Sequence[Any] | None = None,
         examples: Sequence[Example] | None = None,
+        ready_only: bool = False,
     ) -> None:
         self.key = key = entry.key
         self.device = device
+        self._ready_only = ready_only
         candidates = entry.candidates
         chosen = candidates if settings is None else dict.fromkeys((candidates[0], *settings))
+        if ready_only and settings is not None:
+            chosen = settings
         self.proofs = [Proof(c) for c in tuple(chosen)[:MOST_CANDIDATES]]
-        self._cpu = None if device.name == "cpu" else get("cpu")
+        self._cpu = None if device.name == "cpu" or ready_only else get("cpu")
         gpu = device.profile.warp_size > 1
         self.cases: list[Case] = []
         for example in examples or entry.examples:
@@ -128,7 +135,11 @@ class Prover:
             if self.cases and len(found) > 1:
                 found = [c for c in found if c.size != "huge" or not self._seen_small(c, found[0])]
             self.cases += found
-        self._trials = [t for case in self.cases for t in trials(case, gpu)]
+        self._trials = [
+            t for case in self.cases for t in trials(case, gpu) if not ready_only or self._is_ready(case, not t.shift)
+        ]
+        if ready_only:
+            self.cases = list({id(t.case): t.case for t in self._trials}.values())
         self._expected: dict[int, Expected] = {}
         self._own: list[list[Job]] | None = None
         self._others: list[Job] = []
@@ -137,6 +148,12 @@ class Prover:
     def bits(self) -> str:
         """With what bits are compared."""
         return "default" if self._cpu is None else "default cpu"
+
+    def _is_ready(self, case: Case, aligned: bool) -> bool:
+        """Whether everything that a call launches is there."""
+        taken, jobs = planned(self.key, self.proofs[0].setting, case.example, self.device, case.in_place)
+        own = [p.job(aligned or len(p.alignments) == 1) for _, plans in taken for p in plans]
+        return all(available(job) is not None for job in (*own, *jobs))
 
     def _seen_small(self, large: Case, small: Case) -> bool:
         """Whether a large call launches the code of a small one: one operator of a key is tried on it for all."""
@@ -158,12 +175,18 @@ class Prover:
                 try:
                     for case in self.cases:
                         taken, jobs = planned(self.key, proof.setting, case.example, self.device, case.in_place)
-                        mine += [p.job(aligned) for _, plans in taken for p in plans for aligned in p.alignments]
+                        mine += [p.job(a) for _, plans in taken for p in plans for a in self._alignments(p)]
                         self._others += jobs
                 except NbxError as error:
                     proof.throw_out(f"cannot be planned: {error}")
                 self._own.append(mine)
         return [job for jobs in self._own for job in jobs] + self._others
+
+    def _alignments(self, plan: Plan) -> tuple[bool, ...]:
+        """Those for which there is code: all, where it can be compiled."""
+        if not self._ready_only:
+            return plan.alignments
+        return tuple(a for a in plan.alignments if available(plan.job(a)) is not None)
 
     def compile(self) -> None:
         """Compile everything at once, and throw out what cannot be compiled or needs too much."""
@@ -224,7 +247,7 @@ class Prover:
 
     def _artifacts(self, wish: Forced) -> dict[str, str]:
         plans = [p for key, made in wish.taken if family(key) == family(self.key) for p in made]
-        jobs = [p.job(aligned) for p in plans if isinstance(p, Plan) for aligned in p.alignments]
+        jobs = [p.job(a) for p in plans if isinstance(p, Plan) for a in self._alignments(p)]
         made = [compile_job(job) for job in {job.key: job for job in jobs}.values()]
         return {artifact.key[:DIGITS]: binary_hash(artifact) for artifact in made}
 

@@ -8,6 +8,7 @@ from nbxtensor.base.errors import CertificateError
 from nbxtensor.certify.census import Census
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.run import calls_of, covered, standing
+from nbxtensor.compiler.available import missing_compilers
 from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import Certificate
 
@@ -52,7 +53,10 @@ def verify(certificate: Certificate, device: Device) -> Verified:
     examples = [e for e in entry.examples if covered(certificate, known.setting, entry.key, e, device)]
     if not examples:
         return Verified(certificate, "stale", "its code is not that of this version and compiler")
-    prover = Prover(entry, device, [known.setting], examples)
+    ready_only = bool(missing_compilers(device.target.kind))
+    prover = Prover(entry, device, [known.setting], examples, ready_only)
+    if not prover.cases:
+        return Verified(certificate, "stale", "its code is in no pack in use, and nothing can be compiled")
     prover.compile()
     prover.prove()
     proof = prover.proofs[-1]

@@ -14,29 +14,49 @@ from nbxtensor.certify.store import read
 from nbxtensor.certify.verify import Verified, as_json, summary, verify
 from nbxtensor.cli.certify import seconds_of
 from nbxtensor.cli.certify_calls import device_for
-from nbxtensor.tuning.certificate import Certificate
+from nbxtensor.compiler import packs
+from nbxtensor.compiler.pack_file import SUFFIX, Pack
+from nbxtensor.tuning.certificate import Certificate, read_table
 from nbxtensor.tuning.tables import folders
 
 FUNCTION = "nbxtensor verify"
 
 
-def certificates_in(places: Sequence[Path], arch: str) -> Iterator[tuple[Path, Certificate]]:
-    """The certificates for an architecture in folders of tables or in table files.
+def certificates_in(places: Sequence[Path], arch: str) -> Iterator[Certificate]:
+    """The certificates for an architecture in folders of tables, in table files and in packs, which are then in use.
 
     Raises
     ------
     CertificateError
         A place does not exist, or a table is damaged.
+    PackError
+        A pack is damaged.
     """
     for place in places:
         if place.is_dir():
-            found = sorted((place / arch).glob("*.json"))
-        elif place.exists():
-            found = [place]
-        else:
+            for path in sorted((place / arch).glob("*.json")):
+                yield from read(path).values()
+        elif not place.exists():
             raise CertificateError(FUNCTION, "there is no such table", got=place)
-        for path in found:
-            yield from ((path, one) for one in read(path).values())
+        elif place.suffix == SUFFIX:
+            yield from _packed(packs.use(place), arch)
+        else:
+            yield from (one for key, one in read(place).items() if key.endswith(f"|{arch}"))
+
+
+def _packed(pack: Pack, arch: str) -> Iterator[Certificate]:
+    for name, content in pack.certificates().items():
+        if name.startswith(f"{arch}/"):
+            yield from read_table(content.decode(errors="replace"), f"{pack.path}: {name}").values()
+
+
+def all_certificates(arch: str) -> dict[str, Certificate]:
+    """The certificate of each key that counts: your own before those of packs, these before the shipped ones."""
+    own, shipped = folders()
+    found = {one.key: one for one in certificates_in([shipped] if shipped.is_dir() else [], arch)}
+    for pack in reversed(packs.in_use()):
+        found |= {one.key: one for one in _packed(pack, arch)}
+    return found | {one.key: one for one in certificates_in([own] if own.is_dir() else [], arch)}
 
 
 def show(found: Sequence[Verified], left: int, where: str) -> None:
@@ -73,7 +93,7 @@ def command(
     budget: str | None,
     json_wanted: bool,
 ) -> int:
-    """Prove certificates again: those in TABLES (folders or files), else your own and the shipped ones.
+    """Prove certificates again: those in TABLES (folders, files, packs), else all that launches look into.
 
     The code is compared with what was certified, and every proof is repeated on this machine.
 
@@ -83,11 +103,12 @@ def command(
     Examples:
       nbxtensor verify
       nbxtensor verify my-tables --device cuda --json
-      nbxtensor verify --op softmax --budget 60s
+      nbxtensor verify my.nbxpack --op softmax --budget 60s
     """
     end = None if budget is None else time.monotonic() + seconds_of(budget)
     device = device_for(name, arch, False, FUNCTION)
-    wanted = {one.key: one for _, one in certificates_in(tables or _existing(), device.target.arch)}
+    target = device.target.arch
+    wanted = {one.key: one for one in certificates_in(tables, target)} if tables else all_certificates(target)
     chosen = [one for one in wanted.values() if not ops or any(e.operator in ops for e in calls_of(one))]
     found: list[Verified] = []
     for one in chosen:
@@ -103,7 +124,3 @@ def command(
     else:
         show(found, left, f"{device.name} ({device.target})")
     return 1 if any(one.verdict == "failed" for one in found) else 0
-
-
-def _existing() -> tuple[Path, ...]:
-    return tuple(folder for folder in reversed(folders()) if folder.is_dir())
