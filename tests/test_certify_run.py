@@ -95,6 +95,12 @@ def test_a_winner_must_beat_the_default_by_more_than_the_noise() -> None:
     assert choose([[timed(1.0), timed(1.1), timed(0.8)]]).at == 2
 
 
+def test_a_winner_must_not_lose_where_operands_are_in_the_cache() -> None:
+    cold, slow = timed(0.8).cold, timed(1.1).cold
+    assert choose([[timed(1.0), Timed(cold, slow)]]).at == 0
+    assert choose([[timed(1.0), Timed(cold, timed(1.0).cold)]]).at == 1
+
+
 def test_operators_that_share_a_key_are_weighed_together() -> None:
     assert choose([[timed(1.0), timed(0.8)], [timed(1.0), timed(1.3)]]).at == 0
     found = choose([[timed(1e-6), timed(0.5e-6)], [timed(4e-6), timed(2e-6)]])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbxtensor.base.errors import NbxError
+from nbxtensor.base.errors import ArgumentError, NbxError
 from nbxtensor.certify.example import Example, Spec, keys_of
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
@@ -60,7 +60,12 @@ class Census:
         if example in self._seen:
             return
         self._seen[example] = False
-        seen = keys_of(example, self.device.profile, self.device)
+        try:
+            seen = keys_of(example, self.device.profile, self.device)
+        except NbxError:
+            raise
+        except (TypeError, ValueError, AttributeError, IndexError) as error:  # operators trust the types of attributes
+            raise ArgumentError("nbxtensor certify", f"{example} cannot be called: {error}") from error
         self._seen[example] = bool(seen)
         self._enter(example, seen)
 

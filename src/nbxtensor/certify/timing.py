@@ -210,11 +210,16 @@ class Choice:
     figures: dict[str, Any]
 
 
+def _ratio(pairs: Sequence[tuple[Time, Time]]) -> float:
+    """Geometric mean of the first times as parts of the second ones."""
+    return math.exp(statistics.fmean(math.log(a.median / b.median) for a, b in pairs))
+
+
 def choose(times: Sequence[Sequence[Timed]]) -> Choice:
     """The best of several settings, timed on the same calls.
 
     A setting's time is the geometric mean over the calls of its cold time as a part of the default's. The default
-    stays unless the best is faster by more than `NOISE` and by more than the spread of both.
+    stays unless the best is faster by more than `NOISE` and by more than the spread of both, and no slower when warm.
 
     Parameters
     ----------
@@ -222,12 +227,11 @@ def choose(times: Sequence[Sequence[Timed]]) -> Choice:
         For each call, the times of each setting, the default's first.
     """
     count = len(times[0])
-    ratio = [
-        math.exp(statistics.fmean(math.log(t[at].cold.median / t[0].cold.median) for t in times)) for at in range(count)
-    ]
+    ratio = [_ratio([(t[at].cold, t[0].cold) for t in times]) for at in range(count)]
     spread = [statistics.fmean(t[at].cold.spread for t in times) for at in range(count)]
     best = min(range(count), key=ratio.__getitem__)
-    if 1 - ratio[best] <= max(NOISE, spread[best] + spread[0]):
+    warm = _ratio([(t[best].warm, t[0].warm) for t in times])
+    if 1 - ratio[best] <= max(NOISE, spread[best] + spread[0]) or warm > 1 + NOISE:
         best = 0
 
     def micro(at: int, cold: bool) -> float:
