@@ -69,6 +69,7 @@ def test_operators_on_two_targets(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert pack.manifest["origins"] == ["add(int32[8], int32[8])", "relu(float32[100])"]
     assert pack.manifest["sources"] == sources_hash()
     assert {a.target.arch for a in pack.artifacts()} == {"x86-64-v3", "sm_90"}
+    assert [k["arch"] for k in pack.manifest["kernels"]] == [a.target.arch for a in pack.artifacts()]
     assert run("--list", path) == 0
     assert "pointwise_flat_kernel" in capsys.readouterr().out
     assert run("--list", path, "--json") == 0
