@@ -12,7 +12,7 @@ _HALF = re.compile(
     r"v_(?:pk_)?(?:add|sub|subrev|mul|fma|fmac|fmaak|fmamk|mad|mac|min|max|minimum|maximum|rcp|rsq|sqrt)\w*_b?f16"
 )
 _FUSED = re.compile(r"v_(?:pk_)?(?:fma|fmac|fmaak|fmamk)_f(?:32|64)|v_fma_mix_f32")
-_MIXED = re.compile(r"v_(?:fma|mad)_mix(?:lo|hi)|v_mad_mix|v_dot\d")
+_MIXED = re.compile(r"v_(?:fma|mad)_mix(?:lo|hi)|v_mad_mix|v_dot\dc?_b?f\d")
 _FLUSHING = re.compile(r"v_(?:mad|mac|madak|madmk)(?:_legacy)?_f32")
 _APPROXIMATE = re.compile(r"v_s?_?(?:exp|log|sin|cos|rsq|rcp_legacy|rsq_legacy)_f(?:16|32)$")
 _ATOMIC = re.compile(r"\w+_(?:atomic_)?(?:pk_)?(?:add|min|max)(?:_num)?_(?:rtn_)?f(?:32|64)$|\w+_atomic_pk_add_\w+")
