@@ -40,6 +40,7 @@ Run = Callable[..., int]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of tables, with no plans made before and none left after."""
     monkeypatch.setenv("NBX_TABLES", str(tmp_path / "tables"))
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
 
     def forget() -> None:
         tables.forget()

@@ -1,6 +1,7 @@
 """Launch keys, certificates, and which setting a launch takes."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,3 +252,38 @@ def test_launches_without_a_certificate_are_logged(folder: Path, monkeypatch: py
     (folder / "cache").chmod(0o500)
     log.append([entry])  # a folder that cannot be written is no error
     (folder / "cache").chmod(0o700)
+
+
+def test_a_certificate_that_does_not_cover_hides_none_that_does(
+    device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    softmax(device)
+    default, other, *_ = use_of("softmax").candidates
+    certificate, _ = certify(device, other, default)
+    arch = get(device).target.arch
+    put(folder, arch, "softmax", replace(certificate, artifacts={"0" * DIGITS: "0" * DIGITS}))
+    monkeypatch.setattr(tables, "SHIPPED", folder / "shipped")
+    put(folder / "shipped", arch, "softmax", certificate)
+    choose.forget_uses()
+    softmax(device)
+    assert (use_of("softmax").status, use_of("softmax").setting) == ("certified", other)
+
+
+def test_a_table_that_never_ends_and_one_that_is_too_deep(device: str, folder: Path) -> None:
+    path = folder / get(device).target.arch / "softmax.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("[" * 200_000)
+    with pytest.warns(tables.TableWarning, match=r"softmax\.json is not JSON"):
+        softmax(device)
+    path.unlink()
+    os.mkfifo(path)
+    forget_plans()
+    tables.forget()
+    with pytest.warns(tables.TableWarning, match="not a plain file"):
+        softmax(device)
+
+
+def test_without_a_home_the_shipped_tables_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "folders", lambda: (folder / "shipped",))
+    softmax("cpu")
+    assert use_of("softmax").status == "uncertified"

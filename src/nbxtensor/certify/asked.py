@@ -146,6 +146,8 @@ def _without_tensors(op: Operator, specs: list[Any], dtype: DType | None, given:
     """A call of an operator that makes a tensor: its size is given as a shape, or by its own arguments."""
     first = next(iter(signature(op.function)))
     if specs:
+        if not isinstance(specs[0], Spec) or (op.name == "arange" and len(specs[0].shape) != 1):
+            raise ArgumentError(FUNCTION, f"{op.name} needs the shape of its result", got=specs[0], allowed=SYNTAX)
         given[first] = specs[0].shape[0] if op.name == "arange" else specs[0].shape
     if first not in given:
         raise ArgumentError(FUNCTION, f"{op.name} needs the shape of its result", allowed=SYNTAX)

@@ -11,6 +11,7 @@ from pathlib import Path
 from nbxtensor.base.errors import CertificateError
 from nbxtensor.compiler.key_lock import Lock, key_lock
 from nbxtensor.tuning.certificate import Certificate, merged, read_table, write_table
+from nbxtensor.tuning.tables import read_file
 
 MOST_BYTES = 200_000
 PATIENCE = 60.0
@@ -31,7 +32,7 @@ def read(path: Path) -> dict[str, Certificate]:
         The file is damaged.
     """
     try:
-        return read_table(path.read_text(), str(path))
+        return read_table(read_file(path), str(path))
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:

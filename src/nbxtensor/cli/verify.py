@@ -52,11 +52,11 @@ def _packed(pack: Pack, arch: str) -> Iterator[Certificate]:
 
 def all_certificates(arch: str) -> dict[str, Certificate]:
     """The certificate of each key that counts: your own before those of packs, these before the shipped ones."""
-    own, shipped = folders()
+    *own, shipped = folders()
     found = {one.key: one for one in certificates_in([shipped] if shipped.is_dir() else [], arch)}
     for pack in reversed(packs.in_use()):
         found |= {one.key: one for one in _packed(pack, arch)}
-    return found | {one.key: one for one in certificates_in([own] if own.is_dir() else [], arch)}
+    return found | {one.key: one for one in certificates_in([folder for folder in own if folder.is_dir()], arch)}
 
 
 def show(found: Sequence[Verified], left: int, where: str) -> None:

@@ -51,7 +51,7 @@ def _uncovered(certificate: Certificate, plans: Sequence[Plan]) -> str:
             if not aligned and plan.is_packed(True) and not plan.is_packed(False):
                 continue  # a pack may leave this one out; what runs instead is checked when it loads
             if not certificate.covers(plan.artifact_key(aligned)):
-                return f"{plan.fn.__name__} was compiled from other sources, or by another compiler"
+                return f"{plan.fn.__name__} was not proved for this operator, or has other sources or another compiler"
         if plan.device.computes and not plan.trust(certificate):
             return f"the code of {plan.fn.__name__} is not what was proved"
     return ""
@@ -74,16 +74,18 @@ def tuned(key: LaunchKey, candidates: Sequence[S], make: Callable[[S], M]) -> M:
             made = make(cast("S", wish.setting))
         wish.taken.append((key, list(plans)))
         return made
-    found = proved(key, candidates)
-    reason = found if isinstance(found, str) else ""
-    if not isinstance(found, str):
-        setting, certificate = found
+    reason = ""
+    for setting, certificate in proved(key, candidates):  # a later one may cover what the first does not
+        if setting is None:
+            reason = reason or "its setting is not a candidate of this version"
+            continue
         with planning() as plans:
             made = make(setting)
-        reason = _uncovered(certificate, plans)
-        if not reason:
+        uncovered = _uncovered(certificate, plans)
+        if not uncovered:
             note(key, setting, candidates, "certified", _computes(plans))
             return made
+        reason = reason or uncovered
     with planning() as plans:
         made = make(candidates[0])
     computes = _computes(plans)

@@ -85,7 +85,7 @@ def parse(line: str, where: str) -> Certificate:
     """
     try:
         content = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CertificateError("read certificates", f"{where} is not JSON", got=line[:80]) from error
     if not isinstance(content, dict) or set(cast("dict[str, Any]", content)) != set(_KINDS):
         raise CertificateError("read certificates", f"{where} is not a certificate", got=line[:80], allowed=_KINDS)

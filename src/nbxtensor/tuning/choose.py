@@ -4,7 +4,7 @@ Every choice is noted, once for each plan that is made: `uses` tells what ran ce
 """
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -106,15 +106,10 @@ def wish_for(key: LaunchKey, candidates: Sequence[object]) -> Forced | None:
     return wish if wish.setting in candidates else None
 
 
-def proved(key: LaunchKey, candidates: Sequence[S]) -> tuple[S, Certificate] | str:
-    """The setting of a certificate for `key` and the certificate, or why there is none ("": no certificate)."""
-    reason = ""
+def proved(key: LaunchKey, candidates: Sequence[S]) -> Iterator[tuple[S | None, Certificate]]:
+    """The certificates for `key`, the one that counts first at the front; each with its setting if that is declared."""
     for one in certificates(key.arch, key.operator, str(key)):
-        for setting in candidates:
-            if encode(setting) == one.setting:
-                return setting, one
-        reason = "its setting is not a candidate of this version"
-    return reason
+        yield next((setting for setting in candidates if encode(setting) == one.setting), None), one
 
 
 def note(

@@ -4,6 +4,9 @@ A table is ``<arch>/<operator>.json``, one certificate a line. Of several certif
 counts, in this order: the folder of NBX_TABLES (by default ``tables`` in the cache folder), packs in use, the package.
 """
 
+import errno
+import os
+import stat
 import threading
 import warnings
 from collections.abc import Iterator
@@ -33,8 +36,9 @@ def folders() -> tuple[Path, ...]:
 
 def _texts(arch: str, operator: str) -> Iterator[tuple[str, str]]:
     """(where, text) of every table of an operator."""
-    own, shipped = (folder / arch / f"{operator}.json" for folder in folders())
-    yield from _text(own)
+    *own, shipped = (folder / arch / f"{operator}.json" for folder in folders())
+    for path in own:
+        yield from _text(path)
     for pack in packs.in_use():
         content = pack.certificates().get(f"{arch}/{operator}.json")
         if content is not None:
@@ -44,11 +48,19 @@ def _texts(arch: str, operator: str) -> Iterator[tuple[str, str]]:
 
 def _text(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        yield str(path), path.read_text()
+        yield str(path), read_file(path)
     except FileNotFoundError:
         return
     except (OSError, UnicodeDecodeError) as error:
         warnings.warn(f"{path} cannot be read ({error})", TableWarning, stacklevel=7)
+
+
+def read_file(path: Path) -> str:
+    """The text of a table; an OSError for what is no plain file, which might never end or never begin."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        return file.read()
 
 
 def operators(arch: str) -> list[str]:
