@@ -18,8 +18,9 @@ from nbxtensor.compiler.compile import compile_job
 from nbxtensor.device import get
 from nbxtensor.device.artifact import Target
 from nbxtensor.device.null import NullDevice
-from nbxtensor.kernel.launch import Plan
+from nbxtensor.kernel.launch import CertificateWarning, Plan
 from nbxtensor.kernel.tuned import forget_plans
+from nbxtensor.kernel.unpacked import running_call
 from nbxtensor.tuning import choose, log, tables
 from nbxtensor.tuning.buckets import BUCKETS, bucket
 from nbxtensor.tuning.certificate import DIGITS, Certificate, binary_hash, encode, parse, read_table, write_table
@@ -287,3 +288,35 @@ def test_without_a_home_the_shipped_tables_count(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(tables, "folders", lambda: (folder / "shipped",))
     softmax("cpu")
     assert use_of("softmax").status == "uncertified"
+
+
+def test_the_call_in_progress_is_told_from_others_of_its_factory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions made by one factory share their code; the command for a pack names the one that was called."""
+    seen: list[str | None] = []
+    original = Plan.__init__
+
+    def watched(self: Plan, *args: Any, **kwargs: Any) -> None:
+        seen.append(running_call())
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Plan, "__init__", watched)
+    x = nbx.asarray(X, device=NullDevice(Target("cpu", "x86-64-v3")))
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        seen.clear()
+        getattr(nbx, name)(x, x)
+        assert seen[0] is not None
+        assert seen[0].startswith(f"{name}(")
+
+
+def test_misaligned_code_that_was_not_proved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    softmax("cpu")
+    default = use_of("softmax").candidates[0]
+    certificate, (plan, *_) = certify("cpu", default, default)
+    plan.trust(replace(certificate, artifacts={}))
+    with pytest.warns(CertificateWarning, match="no multiple of 16 is not what was certified"):
+        plan._bind(False)
+    monkeypatch.setenv("NBX_CERTIFIED_ONLY", "1")
+    with pytest.raises(UncertifiedKeyError, match="no multiple of 16"):
+        plan._bind(False)
+    plan.trust(certificate)
+    plan._bind(False)

@@ -35,17 +35,17 @@ class Table:
 
 def _table(folder: Path, path: Path) -> Table:
     arch, operator = path.parent.name, path.stem
-    content = b""
+    text = ""
     try:
-        content = path.read_bytes()
-        found = read_table(content.decode(), str(path))
+        text = tables.read_file(path)
+        found = read_table(text, str(path))
     except CertificateError as error:
-        return Table(folder, arch, operator, len(content), str(error))
+        return Table(folder, arch, operator, len(text.encode()), str(error))
     except OSError as error:
         return Table(folder, arch, operator, 0, f"{path} cannot be read ({error.strerror or error})")
     except UnicodeDecodeError as error:
-        return Table(folder, arch, operator, len(content), f"{path} is not text ({error})")
-    return Table(folder, arch, operator, len(content), "", list(found.values()))
+        return Table(folder, arch, operator, len(error.object), f"{path} is not text ({error})")
+    return Table(folder, arch, operator, len(text.encode()), "", list(found.values()))
 
 
 def all_tables() -> list[Table]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import NotPackedError
+from nbxtensor.base.errors import NotPackedError, UncertifiedKeyError
+from nbxtensor.base.knobs import certified_only
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
@@ -242,7 +243,10 @@ class Plan:
     def _bind(self, aligned: bool) -> Callable[..., object]:
         artifact = self._artifact(aligned)
         if not aligned and not self._proved(artifact):
-            text = f"{self.name}: the code for pointers that are no multiple of {ALIGNMENT} is not what was certified"
-            warnings.warn(text, CertificateWarning, stacklevel=2)
+            problem = f"the code for pointers that are no multiple of {ALIGNMENT} is not what was certified"
+            if certified_only.get():
+                mend = "copy the operands, certify the call on this machine, or unset NBX_CERTIFIED_ONLY"
+                raise UncertifiedKeyError(f"nbx.{self.name}", problem, got=self.fn.__name__, mend=mend)
+            warnings.warn(f"{self.name}: {problem}", CertificateWarning, stacklevel=2)
         self._artifacts.clear()
         return self.device.bind(self.device.load(artifact), self.grid, self._fixed, self.work)

@@ -34,8 +34,8 @@ def _runs(frame: FrameType, function: Callable[..., Any]) -> bool:
     )
 
 
-def _outermost() -> tuple[Operator, FrameType] | None:
-    """The declared operator that the user called, and its frame."""
+def outermost_call() -> tuple[Operator, FrameType] | None:
+    """The declared operator that the user called, and its frame; None if none is in progress on this thread."""
     by_code: dict[object, list[Operator]] = {}
     for op in operators.values():
         by_code.setdefault(getattr(op.function, "__code__", None), []).append(op)
@@ -74,7 +74,7 @@ def _operand_texts(value: Any) -> Iterator[str]:
 
 def public_call() -> str:
     """Arguments of ``nbxtensor certify`` that repeat the operator's call in progress; "" if there is none."""
-    found = _outermost()
+    found = outermost_call()
     if found is None:
         return ""
     op, frame = found

@@ -1,34 +1,24 @@
 """What to tell where a launch needs a kernel that is in no pack and cannot be compiled: how to pack it."""
 
-import inspect
-from types import FrameType
-
 from nbxtensor.base.errors import NotPackedError
 from nbxtensor.compiler.available import mend
 from nbxtensor.device.artifact import Target
 from nbxtensor.kernel.call_text import argument_text
-from nbxtensor.kernel.declare import operators
+from nbxtensor.kernel.public_call import outermost_call
 
 
 def running_call() -> str | None:
     """The outermost call of an operator on this thread's stack, as text; None if there is none."""
-    codes = {getattr(op.function, "__code__", None): op.name for op in operators.values()}
-    found: tuple[str, FrameType] | None = None
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        name = codes.get(frame.f_code)
-        if name is not None:
-            found = name, frame
-        frame = frame.f_back
+    found = outermost_call()
     if found is None:
         return None
-    name, frame = found
+    op, frame = found
     code = frame.f_code
     count = code.co_argcount
     names = code.co_varnames[: count + code.co_kwonlyargcount]
     texts = [(n, argument_text(frame.f_locals[n])) for n in names]
     arguments = [text if i < count else f"{n}={text}" for i, (n, text) in enumerate(texts)]
-    return f"{name}({', '.join(arguments)})"
+    return f"{op.name}({', '.join(arguments)})"
 
 
 def explained(error: NotPackedError, operator: str, target: Target) -> NotPackedError:
