@@ -154,10 +154,10 @@ def reduce_choices(device: NullDevice) -> Iterator[Choice]:
         for shape in REDUCED:
             for axis in (1, 0):
                 walk = rows_of(shape, (axis,), ((shape[1], 1), (1, 1)))
-                for setting in reduce_candidates("sum", ordered, walk, device.profile):
-                    kind = dtypes.dtype(dtype)
-                    reduction = sum_of(kind)
-                    out = reduction.accumulator
+                kind = dtypes.dtype(dtype)
+                reduction = sum_of(kind)
+                out = reduction.accumulator
+                for setting in reduce_candidates("sum", ordered, walk, device.profile, out.itemsize):
                     plan = plan_of("sum", reduction, kind, out, device, walk, walk.length, setting)
                     yield f"sum/{dtype}/{shape}/{axis}", setting, lambda plan=plan: plan.run(0, 0)
 

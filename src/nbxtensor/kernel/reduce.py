@@ -250,7 +250,7 @@ def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device,
     example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x}"
     key = launch_key("reduce", "groups", sizes, bytes_each, device.target, flags, example)
     ordered = reduction.combine in (add, multiply) and reduction.accumulator.kind == "f"
-    found = candidates(name, ordered, rows, device.profile)
+    found = candidates(name, ordered, rows, device.profile, reduction.accumulator.itemsize)
     return tuned(key, found, lambda chosen: plan_of(name, reduction, x, out, device, rows, total, chosen))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.device.protocol import Profile
-from nbxtensor.kernel.rows import LANES, Rows, power_of_two
+from nbxtensor.kernel.rows import GROUP, LANES, Rows, power_of_two
 
 
 def rows_within(kept: int, tile: int, profile: Profile, function: str) -> int:
@@ -31,11 +31,22 @@ class Setting:
     num_warps: int
 
 
-def candidates(name: str, ordered: bool, rows: Rows, profile: Profile) -> tuple[Setting, ...]:
+def _fits(setting: Setting, rows: Rows, itemsize: int) -> bool:
+    """Whether the registers of a thread hold what it reduces across rows, and in a loop what it loads as well."""
+    words = setting.kept * setting.tile * max(4, itemsize) // 4 // (32 * setting.num_warps)
+    return rows.axis == 1 or words <= (32 if min(rows.length, GROUP) > setting.tile else 64)
+
+
+def candidates(name: str, ordered: bool, rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
     A thread of a GPU holds 32 elements, fewer where it loops over a long row; a CPU takes long rows one at a time,
     which keeps the accumulators in the first cache. Where the order shows (`ordered`), a tile has all lanes.
+
+    Parameters
+    ----------
+    itemsize
+        Bytes of an accumulator.
 
     Raises
     ------
@@ -50,10 +61,12 @@ def candidates(name: str, ordered: bool, rows: Rows, profile: Profile) -> tuple[
         tried = [(kept, 1), (2 * kept, 1), (max(1, kept // 2), 1)]
     elif rows.axis == 0:
         kept = min(max(16, 8192 // tile), widest)
-        warps = min(16, max(4, power_of_two(kept * tile // 1024)))
-        tried = [(kept, warps), (kept, max(2, warps // 2)), (max(1, kept // 2), warps)]
+        several = [max(1, kept >> i) for i in range(4)]
+        warps = [min(16, max(4, power_of_two(k * tile * max(4, itemsize) // 4096))) for k in several]  # 32 words a thread
+        tried = [(kept, warps[0]), (kept, max(2, warps[0] // 2)), *zip(several[1:], warps[1:], strict=True)]
     else:
         kept = min(max(1, 2048 // tile), widest)
         warps = 8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024))
         tried = [(kept, warps), (kept, max(1, warps // 2)), (kept, min(16, 2 * warps)), (max(1, kept // 2), warps)]
-    return tuple(dict.fromkeys(Setting(min(kept, widest), tile, warps) for kept, warps in tried))
+    found = dict.fromkeys(Setting(min(kept, widest), tile, warps) for kept, warps in tried)
+    return tuple(s for s in found if profile.warp_size == 1 or _fits(s, rows, itemsize))[:3]

@@ -12,9 +12,10 @@ from nbxtensor.device.artifact import Options
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.rows import APART, GROUP, LANES, Rows, power_of_two
+from nbxtensor.ops._softmax_columns import softmax_columns_kernel
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
-from nbxtensor.ops._softmax_settings import FEW_GROUPS, Setting, tile_of
+from nbxtensor.ops._softmax_settings import FEW_GROUPS, Setting, tile_of, write_tile
 from nbxtensor.ops._softmax_split import HANDED_ON, softmax_split_groups_kernel, softmax_split_lanes_kernel
 from nbxtensor.ops._softmax_split_write import softmax_split_write_kernel
 from nbxtensor.ops._softmax_spread import softmax_spread_finish_kernel, softmax_spread_lanes_kernel
@@ -167,6 +168,13 @@ class Shifted:
         self.plan.run(x, out, scratch.ptr)
 
 
+_WHOLE = {
+    "held": softmax_forward_kernel,
+    "columns": softmax_columns_kernel,
+    "looped": softmax_forward_looped_kernel,
+}
+
+
 def _whole_rows(case: Case, setting: Setting) -> Runs:
     rows = case.rows
     tile = tile_of(rows)
@@ -186,9 +194,10 @@ def _whole_rows(case: Case, setting: Setting) -> Runs:
     else:
         constants["TAIL"] = APART if rows.length % tile else 0
         constants["TILES"] = -(-rows.length // tile)
-    kernel = softmax_forward_looped_kernel if setting.form == "looped" else softmax_forward_kernel
+        constants["LENGTH"] = tile
+    kernel = _WHOLE[setting.form]
     programs = rows.programs * -(-rows.inner // setting.kept)
-    shape = rows.shape(setting.kept, tile)
+    shape = rows.shape(setting.kept, 1 if setting.form == "columns" else tile)
     if setting.fold > 1 and rows.unit(0) and rows.unit(1):
         shape = setting.fold, *shape[1:]
     own: dict[str, Argument] = {}
@@ -264,7 +273,8 @@ class Split:
         blocks = rows.programs * -(-rows.inner // kept)
         parts = LANES // setting.width
         handed: dict[str, Argument] = dict.fromkeys(("tops", "guesses", "nodes", "sums"), Pointer(case.accumulator))
-        chunks = -(-rows.length // (setting.unroll * LANES))
+        tile = write_tile(rows, kept)
+        chunks = -(-rows.length // (setting.unroll * tile))
         lanes = case.plan(
             softmax_split_lanes_kernel,
             blocks * rows.groups * parts,
@@ -292,10 +302,10 @@ class Split:
             {
                 "COUNT": setting.unroll,
                 "LANES": _group_lanes(rows.groups),
-                "TAIL": rows.length % (setting.unroll * LANES) != 0,
+                "TAIL": rows.length % (setting.unroll * tile) != 0,
                 "STREAM": case.device.profile.warp_size > 1,
             },
-            rows.shape(kept, LANES),
+            rows.shape(kept, tile),
             setting.writers,
         )
         return lanes, groups, write

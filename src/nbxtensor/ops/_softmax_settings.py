@@ -24,7 +24,8 @@ class Setting:
     num_warps
         Warps of a program (split: of those that sum lanes).
     form
-        ``held``: rows in registers; ``looped``: tile by tile in one program; ``split``: over programs.
+        ``held``: rows in registers; ``columns``: in those of a thread; ``looped``: tile by tile in one program;
+        ``split``: over programs.
     unroll
         Tiles that are loaded at once (looped), or written by a program (split).
     held
@@ -46,7 +47,7 @@ class Setting:
 
     kept: int
     num_warps: int
-    form: Literal["held", "looped", "split"] = "held"
+    form: Literal["held", "columns", "looped", "split"] = "held"
     unroll: int = 1
     held: int = 0
     width: int = 0
@@ -62,14 +63,20 @@ def tile_of(rows: Rows) -> int:
     return min(LANES, max(4, power_of_two(rows.length)))
 
 
+def write_tile(rows: Rows, kept: int) -> int:
+    """Elements along the row of a tile that the last launch of a split softmax writes."""
+    return LANES if rows.axis == 1 else max(4, LANES // kept)
+
+
 def _fits(setting: Setting, rows: Rows, profile: Profile, itemsize: int) -> bool:
     """Whether a program respects the profile: the reduce cap, and the registers and shared memory for its elements."""
     tile = tile_of(rows)
-    size = setting.width * setting.steps if setting.form == "split" else setting.kept * tile * setting.unroll
+    size = setting.kept * (setting.width * setting.steps if setting.form == "split" else tile * setting.unroll)
     if setting.stages > 1 and (setting.stages - 1) * size * itemsize + SPARE > profile.shared_bytes:
         return False
     if setting.form == "split":
-        return rows.length > LANES and setting.kept * LANES <= profile.reduce_tile_max and profile.warp_size > 1
+        largest = setting.kept * max(setting.width, write_tile(rows, setting.kept))
+        return rows.length > LANES and max(LANES, largest) <= profile.reduce_tile_max and profile.warp_size > 1
     if setting.kept * tile > profile.reduce_tile_max:
         return False
     if setting.held * tile > min(rows.length, GROUP):
@@ -147,13 +154,26 @@ def _split(rows: Rows, itemsize: int) -> list[Setting]:
     return [two, three]
 
 
+def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+    """Rows that lie across memory: a block of neighbouring rows is as wide as a line of a cache, if registers allow."""
+    tile, widest = tile_of(rows), power_of_two(rows.inner)
+    line = min(widest, 128 // itemsize)
+    if rows.length > LANES:
+        split = Setting(line, 4, "split", unroll=2, width=64, steps=2)
+        return [split, replace(split, width=32, steps=4), Setting(1 if itemsize == 8 else min(widest, 2), 16, "looped")]
+    if tile * max(4, itemsize) <= 128:
+        columns = Setting(min(widest, 128 * max(1, 32 // tile)), 4, "columns")
+        return [columns, replace(columns, kept=min(widest, 128))]
+    elements = 8 if itemsize == 8 else 16 if log_form or tile < LANES // 2 else 32
+    warps = 4 if tile <= 128 else 8 if tile <= 512 else 16
+    held = Setting(min(widest, max(1, 32 * elements * warps // tile)), warps)
+    return [held, replace(held, kept=max(1, held.kept // 2))]
+
+
 def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     n, widest = rows.length, power_of_two(rows.inner)
     if rows.axis == 0:
-        tile, tiles = tile_of(rows), -(-n // LANES)
-        kept = min(widest, max(8, 16_384 // (tile * tiles)))
-        across = Setting(kept, 16, "looped" if tiles > 1 else "held")
-        return [across, replace(across, kept=max(1, kept // 2)), Setting(1, 8, "looped", unroll=2)]
+        return _across(rows, itemsize, log_form)
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
     split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []

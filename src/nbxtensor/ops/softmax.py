@@ -20,7 +20,7 @@ Guarantee
     universal: the same bits on every device, for every setting, batch and kernel.
 
 The exponentials are those of `nbxtensor.kernel.row_exp`. The kernels are in `nbxtensor.ops._softmax_kernels` (rows held
-in registers), `_softmax_looped`, `_softmax_split`, `_softmax_split_write` and `_softmax_spread`, their settings in
+in registers), `_softmax_columns`, `_softmax_looped`, `_softmax_split`, `_softmax_split_write` and `_softmax_spread`, their settings in
 `_softmax_settings`, the launches in `_softmax_plans`.
 """
 
@@ -36,6 +36,7 @@ from nbxtensor.kernel.pointwise import check_out
 from nbxtensor.kernel.rows import cached, rows_of
 from nbxtensor.kernel.tuned import plan_cache, tuned
 from nbxtensor.ops._categories import check_tensor
+from nbxtensor.ops._softmax_columns import softmax_columns_kernel
 from nbxtensor.ops._softmax_kernels import softmax_forward_kernel
 from nbxtensor.ops._softmax_looped import softmax_forward_looped_kernel
 from nbxtensor.ops._softmax_plans import Case, Runs, launches
@@ -48,6 +49,7 @@ from nbxtensor.tensor.tensor import Tensor, new
 
 KERNELS = (
     softmax_forward_kernel,
+    softmax_columns_kernel,
     softmax_forward_looped_kernel,
     softmax_split_lanes_kernel,
     softmax_split_groups_kernel,

@@ -54,7 +54,7 @@ def tile_sort_kernel(
             b = 0
         else:
             a = key.to(tl.int64)
-            b = i.to(tl.int64)
+            b = tl.broadcast_to(i.to(tl.int64), (ROWS, N))
     else:
         pointers = (places + (row[:, None] * n + begin)) + local
         a = tl.load(pointers, mask=here, other=0)
