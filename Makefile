@@ -7,6 +7,7 @@ TRITON39 ?= .venv-triton39
 SWEEP39 ?= .venv39
 WORKERS ?= 2
 OUT ?= bench/results
+DEVICE ?= cpu
 
 ifdef PY
 READY :=
@@ -27,7 +28,7 @@ NEW_ENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pyt
 
 .DEFAULT_GOAL := help
 .PHONY: help env test demo lint lint-ruff lint-format lint-types lint-layers format test-gpu test-triton39 sweep sweep39 \
-	limits special pack wheel bench-env bench clean
+	limits special invariance pack wheel bench-env bench clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +98,9 @@ limits: $(READY)  ## list what kernels need beyond a restricted device, in docs/
 
 special: $(READY)  ## write docs/special-values.md from what the operators declare
 	$(TOOL) $(PY) -m tools.special
+
+invariance: $(READY)  ## a row has the same bits alone and among others, in every setting, 100 times (DEVICE=cuda on a GPU)
+	$(TOOL) $(PY) -m tools.invariance --device $(DEVICE) --json $(OUT)/invariance_$(DEVICE).json
 
 $(SWEEP39)/.installed: tools/triton39.txt
 	$(NEW_ENV) $(SWEEP39)

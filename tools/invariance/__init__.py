@@ -1,0 +1,1 @@
+"""Batch invariance and repeat, checked for every operator: `python -m tools.invariance`."""
