@@ -29,9 +29,12 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
     """
     found: list[Finding] = []
     exact = {"rcp": 0, "fixup": 0}
-    fused = re.search(r"math\.fma|tt\.(?:precise_|dot )|arith\.div|arith\.rem", ttir) is not None
-    # Division of 64-bit integers goes through floats that are whole numbers: nothing is denormal, the end is exact.
-    whole_division = re.search(r"arith\.(?:div|rem)[su]i", ttir) is not None
+    fused = re.search(r"math\.(?:fma|sqrt)|tt\.(?:precise_|dot )|arith\.div|arith\.rem", ttir) is not None
+    # Division of 64-bit integers goes through floats that are whole numbers: nothing is denormal, the end is exact. So
+    # it is in the exact divisions and roots of float16, which LLVM makes of those of float32 between conversions.
+    normal = re.search(r"arith\.(?:div|rem)[su]i", ttir) is not None
+    normal_division = normal or ("tt.ptr<f16>" in ttir and "tt.precise_divf" in ttir)
+    half_root = "tt.ptr<f16>" in ttir and "tt.precise_sqrt" in ttir
     last = 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].strip()
@@ -46,17 +49,20 @@ def scan_amdgcn(text: str, ttir: str) -> list[Finding]:
             if name.startswith(("v_rcp_f", "v_div_fixup_f")):
                 exact["rcp" if "rcp" in name else "fixup"] += 1
                 last = number
-            found += [Finding(rule, mend, number, line) for rule, mend in _rules(name, part, fused, whole_division)]
-    if exact["rcp"] > exact["fixup"] and not whole_division:
+            found += [
+                Finding(rule, mend, number, line)
+                for rule, mend in _rules(name, part, fused, normal_division, half_root)
+            ]
+    if exact["rcp"] > exact["fixup"] and not normal:
         rule = f"{exact['rcp'] - exact['fixup']} reciprocals are not part of an exact division"
         found.append(Finding(rule, "use tl.div_rn", last, f"{exact['rcp']} v_rcp, {exact['fixup']} v_div_fixup"))
     return found
 
 
-def _rules(name: str, line: str, fused: bool, whole_division: bool) -> Iterator[tuple[str, str]]:
-    if _APPROXIMATE.match(name):
+def _rules(name: str, line: str, fused: bool, normal: bool, half_root: bool) -> Iterator[tuple[str, str]]:
+    if _APPROXIMATE.match(name) and not (half_root and name == "v_rsq_f32"):
         yield f"{name} is an approximation", "use the function of nbxtensor.kernel.math, tl.div_rn or tl.sqrt_rn"
-    if (_FLUSHING.match(name) and not whole_division) or _MODIFIER.search(line):
+    if (_FLUSHING.match(name) and not normal) or _MODIFIER.search(line):
         yield "denormals are flushed", "compile with denormals, and without contraction"
     if _FUSED.match(name) and not fused:
         yield "a multiplication and an addition were contracted", "compile with enable_fp_fusion=False"

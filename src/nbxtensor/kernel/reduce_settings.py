@@ -62,7 +62,9 @@ def candidates(name: str, ordered: bool, rows: Rows, profile: Profile, itemsize:
     elif rows.axis == 0:
         kept = min(max(16, 8192 // tile), widest)
         several = [max(1, kept >> i) for i in range(4)]
-        warps = [min(16, max(4, power_of_two(k * tile * max(4, itemsize) // 4096))) for k in several]  # 32 words a thread
+        warps = [
+            min(16, max(4, power_of_two(k * tile * max(4, itemsize) // 4096))) for k in several
+        ]  # 32 words a thread
         tried = [(kept, warps[0]), (kept, max(2, warps[0] // 2)), *zip(several[1:], warps[1:], strict=True)]
     else:
         kept = min(max(1, 2048 // tile), widest)

@@ -293,7 +293,7 @@ class Split:
                 "TAIL": APART if rows.length % LANES else 0,
             },
             (rows.axis, 1, LANES, 0),
-            4,
+            8 if case.accumulator is dtypes.float64 else 4,
         )
         write = case.plan(
             softmax_split_write_kernel,

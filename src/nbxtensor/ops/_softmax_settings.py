@@ -11,6 +11,7 @@ FEW_ROWS = 4  # whose programs must be small to keep a GPU busy
 FEW_GROUPS = 4  # of a row, whose partial sums every program that writes adds itself
 MANY_ROWS = 64  # from which on a program a row keeps a GPU busy
 SPARE = 4096  # bytes of shared memory that reductions take
+ROOMY = 1 << 17  # bytes of shared memory of processors that keep many tiles under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +107,27 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
     kept = min(widest, max(1, 1024 // tile))
     if n > 512 or kept * tile < 1024:
         warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
-        warps = 2 * warps if itemsize == 8 and n > 512 else warps
+        if itemsize == 8 and n > 512:
+            return [Setting(kept, 8), *([Setting(kept, 4)] if n > 1024 else [])]
         found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
         return found[::-1] if itemsize == 2 and kept == 1 else found
     # Parts of at least four elements, the first step of the tree, and of whole vectors.
     many = log_form and n > (32 if itemsize == 2 else 64)
     fold = min(4 if many else 2, max(1, tile * min(itemsize, 4) // 16))
-    warps = 1 if many and itemsize == 2 else 4 if itemsize == 8 and fold == 1 else 2
+    warps = 1 if many and itemsize == 2 else 4 if itemsize == 8 else 2
     return [Setting(kept, warps, fold=fold), Setting(kept, 4)]
 
 
-def _looped(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+def _looped(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Setting]:
     """Rows that one program goes through tile by tile: bytes under way matter, and programs on a processor at once."""
     n = rows.length
     if itemsize == 8:
         return [Setting(1, 16, "looped", unroll=2)]
     if n <= GROUP and n * itemsize % 16:
-        return [Setting(1, 16, "looped", unroll=4, held=1 if itemsize == 2 else 12 if log_form else 8)]
+        unroll = 4 if roomy or itemsize == 4 else 2
+        return [Setting(1, 16, "looped", unroll=unroll, held=1 if itemsize == 2 else 12 if log_form else 8)]
+    if itemsize == 2 and not roomy:
+        return [Setting(1, 8, "looped", unroll=4)]
     staged = Setting(1, 8, "looped", unroll=4, stages=4)
     if itemsize == 4:
         staged = Setting(1, 16, "looped", unroll=8, held=8, stages=3)
@@ -132,7 +137,7 @@ def _looped(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     return [Setting(1, 8, "looped", unroll=8)] if n <= GROUP and not (log_form and n > 16 * LANES) else [staged]
 
 
-def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+def _long(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Setting]:
     """Longer rows, one a program: held as long as they fit."""
     n = rows.length
     warps = min(16, power_of_two(n) // (2048 if itemsize == 2 and n > 2 * LANES else 512 if itemsize == 8 else 1024))
@@ -140,7 +145,7 @@ def _long(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     if log_form and itemsize == 4 and 4 * LANES < n <= 8 * LANES:
         held = held[::-1]
     ends = {2: 8 * LANES, 4: 16 * LANES, 8: 4 * LANES}[itemsize]
-    return held if n <= ends else _looped(rows, itemsize, log_form)
+    return held if n <= ends else _looped(rows, itemsize, log_form, roomy)
 
 
 def _split(rows: Rows, itemsize: int) -> list[Setting]:
@@ -148,36 +153,35 @@ def _split(rows: Rows, itemsize: int) -> list[Setting]:
     three = Setting(1, 1, "split", unroll=2, width=64) if itemsize == 2 else staged
     if rows.groups > FEW_GROUPS or itemsize == 8:
         return [three]
-    two = replace(staged, width=128, run=32, writers=4)
+    two = replace(staged, width=128, run=32)
     if rows.count <= FEW_ROWS:
-        two = replace(two, width=64, run=16, unroll=1)
+        two = replace(two, width=64, run=16, unroll=1, writers=4)
     return [two, three]
 
 
 def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     """Rows that lie across memory: a block of neighbouring rows is as wide as a line of a cache, if registers allow."""
     tile, widest = tile_of(rows), power_of_two(rows.inner)
-    line = min(widest, 128 // itemsize)
     if rows.length > LANES:
-        split = Setting(line, 4, "split", unroll=2, width=64, steps=2)
+        split = Setting(min(widest, 128 // max(4, itemsize)), 4, "split", unroll=2, width=64, steps=2)
         return [split, replace(split, width=32, steps=4), Setting(1 if itemsize == 8 else min(widest, 2), 16, "looped")]
     if tile * max(4, itemsize) <= 128:
-        columns = Setting(min(widest, 128 * max(1, 32 // tile)), 4, "columns")
-        return [columns, replace(columns, kept=min(widest, 128))]
-    elements = 8 if itemsize == 8 else 16 if log_form or tile < LANES // 2 else 32
-    warps = 4 if tile <= 128 else 8 if tile <= 512 else 16
+        one, two = (Setting(min(widest, rows_each), 4, "columns") for rows_each in (128, 256))
+        return [one, two] if tile == 32 and (log_form or itemsize == 8) else [two, one]
+    warps = 4 if tile <= 256 else 8 if tile <= 1024 else 16
+    elements = (16 if log_form and tile == LANES else 32) // (itemsize // 4 or 1)
     held = Setting(min(widest, max(1, 32 * elements * warps // tile)), warps)
     return [held, replace(held, kept=max(1, held.kept // 2))]
 
 
-def _on_gpu(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
+def _on_gpu(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Setting]:
     n, widest = rows.length, power_of_two(rows.inner)
     if rows.axis == 0:
         return _across(rows, itemsize, log_form)
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
     split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []
-    return split + _long(rows, itemsize, log_form)
+    return split + _long(rows, itemsize, log_form, roomy)
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
@@ -188,7 +192,8 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
     CompileError
         If the profile allows none.
     """
-    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize, log_form)
+    on_cpu, roomy = profile.warp_size == 1, profile.shared_bytes >= ROOMY
+    tried = _on_cpu(rows) if on_cpu else _on_gpu(rows, itemsize, log_form, roomy)
     # What needs least is for devices that leave nothing else.
     for settings in (tried, [Setting(1, 16, "looped"), Setting(1, 4, "looped")]):
         if found := tuple(dict.fromkeys(s for s in settings if _fits(s, rows, profile, itemsize))):

@@ -20,8 +20,8 @@ Guarantee
     universal: the same bits on every device, for every setting, batch and kernel.
 
 The exponentials are those of `nbxtensor.kernel.row_exp`. The kernels are in `nbxtensor.ops._softmax_kernels` (rows held
-in registers), `_softmax_columns`, `_softmax_looped`, `_softmax_split`, `_softmax_split_write` and `_softmax_spread`, their settings in
-`_softmax_settings`, the launches in `_softmax_plans`.
+in registers), `_softmax_columns`, `_softmax_looped`, `_softmax_split`, `_softmax_split_write` and `_softmax_spread`,
+their settings in `_softmax_settings`, the launches in `_softmax_plans`.
 """
 
 from collections.abc import Iterator
