@@ -39,7 +39,7 @@ def flat_candidates(profile: Profile, itemsize: int) -> tuple[FlatSetting, ...]:
     if profile.warp_size == 1:
         tried = [(4096, 1), (2048, 1), (1024, 1), (8192, 1)]
     elif itemsize == 2:
-        tried = [(1024, 2), (2048, 4), (4096, 8), (1024, 4), (2048, 8), (512, 2)]
+        tried = [(1024, 2), (2048, 4), (4096, 8), (2048, 8), (1024, 4), (512, 2)]
     elif itemsize == 8:
         tried = [(512, 4), (1024, 4), (512, 2), (1024, 8)]
     else:  # 32 bytes a thread of 4, 16 elements of 1

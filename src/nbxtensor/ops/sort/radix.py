@@ -36,8 +36,10 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Radix | None
     raw, place = RAW[layout.key[0]], place_dtype(pack)
     base = int32 if n < 1 << 31 else int64
     spread = (device.profile.warp_size * setting.num_warps).bit_length() - 1
+    threads = device.profile.warp_size > 1
     options = Options(num_warps=setting.num_warps)
-    tables = Options(num_warps=8 if device.profile.warp_size > 1 else 1)
+    counters = Options(num_warps=2 * setting.num_warps if threads else 1)
+    tables = Options(num_warps=8 if threads else 1)
     walk: dict[str, Argument] = {"kept": layout.kept, "x_kept": layout.kept_strides[0]}
     passes: list[list[Plan]] = []
     for p in range(layout.key[0] // DIGIT):
@@ -50,7 +52,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Radix | None
                 "x": Pointer(raw), "places": Pointer(place), "starts": Pointer(int32), "done": Pointer(int32),
                 "n": n, "last": n - 1, "total": total, "tiles": tiles, "number": p, **walk, "x_step": layout.steps[0],
             },
-            {"TILE": tile, **what}, options, total,
+            {"TILE": tile, **what}, counters, total,
         )  # fmt: skip
         prefix = Plan(
             name, radix_sort_tile_prefix_kernel, device, (count * chunks, 1, 1),

@@ -133,7 +133,8 @@ def radix_candidates(profile: Profile, layout: Layout, name: str = "sort") -> tu
     block = min(32, profile.reduce_tile_max // BINS)
     if profile.warp_size == 1:
         return _chosen([Radix(6, 1, 16, min(4, block))] if block else [], name, profile)
-    small, large = Radix(9, 1, 32, block), Radix(10, 2, 32, block)
+    warps = 1 if packing(layout) else 2
+    small, large = Radix(9, warps, 32, block), Radix(10, 2 * warps, 32, block)
     tried = [small, large] if layout.length <= 1 << 24 else [large, small]  # far apart, more should go to one place
     return _chosen([one for one in tried if block and 1 << one.log <= profile.reduce_tile_max], name, profile)
 
