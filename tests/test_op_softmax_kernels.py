@@ -131,11 +131,38 @@ def test_columns_split_over_programs(device: str) -> None:
     np.testing.assert_array_equal(bits(got), np.stack([want, want[::-1]]))
 
 
-@pytest.mark.parametrize(("form", "axis"), [("held", 1), ("looped", 0), ("split", 1)])
+@pytest.mark.parametrize(
+    ("name", "dtype", "n"),
+    [
+        ("softmax", "float32", 2),
+        ("log_softmax", "float32", 5),
+        ("softmax", "bfloat16", 21),
+        ("log_softmax", "float16", 32),
+        ("log_softmax", "float64", 9),
+        ("softmax", "float32", 33),
+    ],
+)
+def test_columns_in_a_thread(name: str, dtype: str, n: int, device: str) -> None:
+    """Rows across memory, as many as leave the last block half empty, aligned or not, in place too."""
+    x = np.tile(hard_rows(n), (5, 1)).astype(KINDS[dtype])
+    x[4], x[13, 1:] = -INF, -INF
+    for safe in (False, True):
+        want = bits(FUNCTIONS[name](nbx.asarray(x, device=device), safe=safe))
+        wide = nbx.asarray(np.concatenate([x[:3], x]).T.copy(), device=device)
+        for columns, right in ((nbx.asarray(x.T.copy(), device=device), want), (wide[:, 3:], want)):
+            setting = Setting(16, 1, "columns")
+            np.testing.assert_array_equal(bits(op.run(name, columns, 0, safe, None, setting)), right.T)
+            own = columns.copy()
+            op.run(name, own, 0, safe, own, setting)
+            np.testing.assert_array_equal(bits(own), right.T)
+
+
+@pytest.mark.parametrize(("form", "axis"), [("held", 1), ("columns", 0), ("looped", 0), ("split", 1)])
 def test_nothing_beyond_the_result_is_written(form: str, axis: int, device: str) -> None:
     n = 2500
     warps = 1 if device == "cpu" else 4
     setting = Setting(1, 1, "split", unroll=1, width=64) if form == "split" else Setting(2, warps, form)  # pyright: ignore[reportArgumentType]
+    n = 25 if form == "columns" else n
     shape = (3, n) if axis else (n, 3)
     buffer = nbx.asarray(np.full((shape[0] + 2, shape[1] + 2), 7.0, np.float32), device=device)
     x = nbx.asarray(np.zeros(shape, np.float32), device=device)
