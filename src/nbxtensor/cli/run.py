@@ -1,6 +1,7 @@
 """``nbxtensor run``: a model file from its inputs to its outputs."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
-from nbxtensor.base.errors import ArgumentError, ModelError
+from nbxtensor.base.errors import ArgumentError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
+from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import Model, load
@@ -53,17 +55,28 @@ def read_array(name: str, path: str) -> Array:
 
 
 def seeded_inputs(ports: Sequence[Port], dims: dict[str, int], seed: int) -> dict[str, Array]:
-    """One input of random values per port: floats around 0, integers 0 and 1, which are valid as any index."""
-    inputs: dict[str, Array] = {}
-    for index, port in enumerate(ports):
+    """One input of random values per port: floats around 0, integers 0 and 1, which are valid as any index.
+
+    Raises
+    ------
+    OutOfMemoryError
+        There is too little memory for them; nothing is drawn then.
+    """
+    shapes: dict[str, list[int]] = {}
+    for port in ports:
         if port.shape is None:
             raise ArgumentError(FUNCTION, f"input {port.name} has no known rank", mend="give it with --input")
-        shape = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
-        rng = np.random.default_rng([seed, index])
-        try:
-            drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
-        except (MemoryError, ValueError) as error:
-            raise ModelError(FUNCTION, f"input {port.name} of shape {shape} is too large to make") from error
+        shapes[port.name] = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
+    needed = sum(math.prod(shapes[port.name]) * (4 if port.dtype.is_float else 8) for port in ports)
+    free, total = memory_info()
+    if needed > free:
+        sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        problem = f"too little memory for random inputs: {needed:,} bytes needed, {free:,} of {total:,} free"
+        raise OutOfMemoryError(FUNCTION, problem, got=sizes, mend="ask for smaller sizes with --dim")
+    inputs: dict[str, Array] = {}
+    for index, port in enumerate(ports):
+        rng, shape = np.random.default_rng([seed, index]), shapes[port.name]
+        drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
         inputs[port.name] = drawn.astype(port.dtype.numpy)
     return inputs
 
