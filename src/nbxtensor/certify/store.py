@@ -1,14 +1,13 @@
 """Writing tables: whole or not at all, beside other processes that write the same ones."""
 
-import contextlib
 import json
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.files import replace_file, target_of
 from nbxtensor.compiler.key_lock import Lock, key_lock
 from nbxtensor.tuning.certificate import Certificate, merged, read_table, write_table
 from nbxtensor.tuning.tables import read_file
@@ -76,7 +75,7 @@ def add(folder: Path, arch: str, operator: str, certificate: Certificate, fresh:
     CertificateError
         The table would be larger than `MOST_BYTES`, or is damaged.
     """
-    path = table_path(folder, arch, operator)
+    path = target_of(table_path(folder, arch, operator))  # a link stays, and its lock is that of what it leads to
     with _alone(path.parent, operator):
         found = read(path)
         old = None if fresh else found.get(certificate.key)
@@ -89,11 +88,4 @@ def add(folder: Path, arch: str, operator: str, certificate: Certificate, fresh:
                 got=f"{len(text):,} bytes, {len(found)} keys",
                 mend="certify fewer shapes or dtypes, or other --output folders for different purposes",
             )
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(text)
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_file(path, text.encode())

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from nbxtensor.base.errors import ArgumentError
-from nbxtensor.base.knobs import tables_dir
 from nbxtensor.base.text import counted
 from nbxtensor.certify.census import Census, Entry
 from nbxtensor.certify.run import Certifier, Outcome, Report, certify
 from nbxtensor.cli.certify_calls import call_options, census_of, device_for
+from nbxtensor.cli.outputs import require_tables, tables_folder
 from nbxtensor.tuning.certificate import encode
 
 FUNCTION = "nbxtensor certify"
@@ -151,7 +151,7 @@ def command(
     end = None if budget is None else seconds_of(budget)
     device = device_for(name, arch, only_list, FUNCTION)
     census = census_of(device, function=FUNCTION, **calls)
-    folder = tables_dir.get() if output is None else output
+    folder = tables_folder(output, FUNCTION)
     # Keys that many operators share come last: they take longest.
     entries = sorted(census.entries.values(), key=lambda entry: len(entry.examples) > MANY)
     if only_list:
@@ -159,6 +159,7 @@ def command(
         return 0
     if not entries:
         raise ArgumentError(FUNCTION, "these calls launch nothing that has settings")
+    require_tables(folder, device.target.arch, (entry.key.operator for entry in entries), FUNCTION)
     certifier = Certifier(device, folder, again)
     with progress(len(entries)) as show:
         report = certify(certifier, entries, end, show)

@@ -63,7 +63,7 @@ def device_for(name: str | None, arch: str | None, look_only: bool, function: st
         here = [f"{one} ({get(one).target})" for one in discover()]
         raise DeviceError(
             function, "no device here has this architecture", got=arch, allowed=here,
-            mend="add --list to see the keys without running anything",
+            mend=f"run this where there is one; nbxtensor certify --list --arch {arch} shows its keys without one",
         )  # fmt: skip
     if not device.computes and not look_only:
         raise DeviceError(function, f"{device.name} computes nothing", allowed=discover())

@@ -11,6 +11,7 @@ from nbxtensor import __version__
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
+from nbxtensor.cli.outputs import require_file
 from nbxtensor.cli.pack_census import common_census, model_census, operator_census
 from nbxtensor.cli.pack_demo import demo_census
 from nbxtensor.cli.show import print_table
@@ -163,6 +164,7 @@ def command(
         return 0
     if output is None or output.suffix != SUFFIX:
         raise ArgumentError(FUNCTION, "no pack to write was named", got=output, allowed=f"-o FILE{SUFFIX}")
+    require_file(output, FUNCTION, "name another file with -o")
     targets = chosen_arches(arches)
     wanted = Census()
     model_census(wanted, targets, models, dims)

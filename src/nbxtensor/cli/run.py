@@ -14,6 +14,7 @@ import numpy as np
 from nbxtensor.base.errors import ArgumentError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
+from nbxtensor.cli.outputs import require_folder
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
@@ -203,6 +204,7 @@ def command(
     use_packs(packs)
     if only_check:
         return show_check(check(model), as_json)
+    require_folder(output_dir, FUNCTION, "name another folder with --output-dir")
     seconds: dict[str, float] = {}
     report: dict[str, Any] = {"model": str(model), "seconds": seconds}
     started = perf_counter()

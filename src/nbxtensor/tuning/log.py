@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from nbxtensor.base.files import replace_file
 from nbxtensor.base.knobs import cache_dir
 
 MOST_BYTES = 1 << 18
@@ -78,12 +79,7 @@ def append(keys: Iterable[OpenKey]) -> None:
         finally:
             os.close(file)
         if size > MOST_BYTES:
-            packed = path.with_name(f".{path.name}-{os.getpid()}")
-            try:
-                packed.write_bytes(_lines(read_log())[:MOST_BYTES])
-                packed.replace(path)
-            finally:
-                packed.unlink(missing_ok=True)
+            replace_file(path, _lines(read_log())[:MOST_BYTES])
 
 
 def remember_at_exit(source: "Callable[[], list[OpenKey]]") -> None:
