@@ -22,6 +22,15 @@ _found: dict[tuple[str, str], list[dict[str, Certificate]]] = {}
 _lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class TableWarning(UserWarning):
     """A table cannot be read; its keys count as uncertified."""
 
