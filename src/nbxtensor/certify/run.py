@@ -242,7 +242,7 @@ class Certifier:
             proof={
                 "bits": prover.bits,
                 "error": None if proof.error is None else float(f"{proof.error:.3f}"),
-                "calls": [e.encode() for e in entry.examples],
+                "calls": [str(e) for e in entry.examples],
                 "proved": f"{sum(not p.reason for p in prover.proofs)} of {len(prover.proofs)}",
                 "runs": proof.runs,
             },

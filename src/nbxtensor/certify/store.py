@@ -1,6 +1,5 @@
 """Writing tables: whole or not at all, beside other processes that write the same ones."""
 
-import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,10 +41,9 @@ def united(old: Certificate, new: Certificate) -> Certificate:
     """Two certificates of one key: what both prove, if they say the same setting, else the newer one."""
     if old.setting != new.setting:
         return new
-    calls = {json.dumps(call): call for one in (old, new) for call in one.proof.get("calls", ())}
     proof = {
         **new.proof,
-        "calls": [calls[text] for text in sorted(calls)],
+        "calls": sorted({call for one in (old, new) for call in one.proof.get("calls", ())}),
         "error": max((one.proof["error"] for one in (old, new) if one.proof.get("error") is not None), default=None),
     }
     return replace(merged(old, new), proof=proof)

@@ -144,7 +144,8 @@ def command(
     \b
     Examples:
       nbxtensor certify --op softmax --shapes 65536x1024 --dtype bfloat16
-      nbxtensor certify --op layer_norm --shapes 4096x768 --shapes 768 --shapes 768
+      nbxtensor certify --op add --shapes 64x1024 --shapes 1024
+      nbxtensor certify --op 'topk(float32[64, 32000], k=50), exp(float16[64:1, 1000:64])'
       nbxtensor certify --model model.onnx --dim batch=1,8 --budget 5min
       nbxtensor certify --arch sm_90 --list
     """

@@ -12,6 +12,7 @@ from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
 from nbxtensor.cli.outputs import require_file
+from nbxtensor.cli.pack_calls import ops_option
 from nbxtensor.cli.pack_census import common_census, model_census, operator_census
 from nbxtensor.cli.pack_demo import demo_census
 from nbxtensor.cli.show import print_table
@@ -127,9 +128,7 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     help="Sizes of a dimension of the models' inputs (1): numbers and ranges like 1-8. "
     "INPUT.AXIS names one that has no name.",
 )
-@click.option(
-    "--ops", multiple=True, metavar="LIST", help="Operators at their usual sizes, or calls: softmax(float32[64,1000])."
-)
+@ops_option("Operators at their usual sizes")
 @click.option("--common", is_flag=True, help="The operators at the sizes that the package's own pack covers.")
 @click.option("--demo", is_flag=True, help="The two models of nbxtensor demo.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"The file to write, *{SUFFIX}.")
@@ -155,7 +154,7 @@ def command(
     Examples:
       nbxtensor pack --arch sm_80,sm_90 --model model.onnx --dim batch=1,8 --dim length=1-64 -o model.nbxpack
       nbxtensor pack --arch x86-64-v3 --ops softmax,sigmoid -o ops.nbxpack
-      nbxtensor pack --arch gfx942 --ops "softmax(float16[64,1000], axis=-1)" -o one.nbxpack
+      nbxtensor pack --arch gfx942 --ops 'softmax(float16[64, 1000], axis=0)' -o one.nbxpack
       nbxtensor pack --list model.nbxpack
     """
     if listed is not None:

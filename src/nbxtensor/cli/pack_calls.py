@@ -5,7 +5,13 @@ stand for many. Other calls are packed by writing them out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import click
+
+from nbxtensor.kernel.call_text import Example, call_of
+
+F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = ("float32", "float16", "bfloat16")
 SIZES = ("1000", "1024")
 """Flat sizes: any other is like one of them."""
@@ -72,6 +78,12 @@ COMMON: Mapping[str, Callable[[str], Iterable[str]]] = {
 """Operator -> its usual calls."""
 
 
-def usual(name: str) -> list[str]:
+def usual(name: str) -> list[Example]:
     """The usual calls of an operator; none if nobody has said which they are."""
-    return list(COMMON[name](name)) if name in COMMON else []
+    return [call_of(text) for text in COMMON[name](name)] if name in COMMON else []
+
+
+def ops_option(names: str) -> Callable[[F], F]:
+    """The option by which verbs take operators and calls; `names`: what an operator that is only named stands for."""
+    text = f"{names}; or calls: 'softmax(float32[64, 1000]), sum(float32[9:1, 7:9])' (steps after a colon)."
+    return click.option("--op", "--ops", "ops", multiple=True, metavar="LIST", help=text)

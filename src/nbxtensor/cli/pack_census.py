@@ -15,8 +15,8 @@ from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_build import Census
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
-from nbxtensor.kernel.call_text import Call, calls_of
-from nbxtensor.kernel.launch import Call as Launch
+from nbxtensor.kernel.call_text import Example, calls_of
+from nbxtensor.kernel.launch import Call
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import MAX_CONTENT, Model, load
 from nbxtensor.onnx.unpacked import open_axes
@@ -49,19 +49,19 @@ def operator_census(found: Census, arches: Sequence[str], ops: Sequence[str]) ->
 
 def common_census(found: Census, arches: Sequence[str]) -> None:
     """Enter what the package's own pack has of operators: their usual calls on tensors that start in a line of 16."""
-    calls = [call for name in pack_calls.COMMON for call in calls_of(name, pack_calls.usual)]
+    calls = [call for name in pack_calls.COMMON for call in pack_calls.usual(name)]
     for arch in arches:
         device = NullDevice(target_of(arch))
         for call in calls:
             _enter(found, device, call, lambda job: (job,))
 
 
-def _enter(found: Census, device: NullDevice, call: Call, variants: Callable[[Job], tuple[Job, ...]]) -> None:
+def _enter(found: Census, device: NullDevice, call: Example, variants: Callable[[Job], tuple[Job, ...]]) -> None:
     device.clear()
     call.run(device)
     for launch in device.calls:
-        if isinstance(launch, Launch):
-            found.add(variants(launch.job), call.text)
+        if isinstance(launch, Call):
+            found.add(variants(launch.job), str(call))
 
 
 # Models

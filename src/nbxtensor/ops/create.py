@@ -51,7 +51,7 @@ def _steps(name: str, start: Number, step: Number, n: int, dtype: DType, device:
     constants = {"RESULT": dtype, "BLOCK_SIZE": block}
     options = Options(num_warps=1 if cpu else 4)
     grid = (-(-n // block), 1, 1)
-    key = launch_key("arange", kind.name, {"elements": n}, (dtype,), device.target, example=f"--op {name} --shapes {n}")
+    key = launch_key("arange", kind.name, {"elements": n}, (dtype,), device.target)
     plan = tuned(key, FIXED, lambda _: Plan(name, arange_kernel, device, grid, arguments, constants, options, n))
     convert = int if kind is int64 else float
     plan.run(out.ptr, convert(start), convert(step))
@@ -202,6 +202,7 @@ def arange(
     return _steps("arange", first, distance, int(n), kind, resolve_device(device))
 
 
+@operator("linspace", kernels=(arange_kernel,), reference=np.linspace)
 def linspace(
     start: Number,
     stop: Number,
