@@ -120,7 +120,7 @@ def test_the_launches_of_another_process_are_listed(place: Path, capsys: pytest.
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
     (entry,) = shown(capsys)["uncertified"]
     assert entry["key"].startswith("softmax|")
-    assert entry["command"].startswith("nbxtensor certify --op softmax --shapes 1x2")
+    assert entry["command"].startswith("nbxtensor certify --op 'softmax(float32[1, 2])' --arch ")
 
 
 def test_the_census_of_a_model(model: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def example_of(name: str, shapes: Sequence[Shape], dtype: DType | None = None, *
             values.setdefault(parameter.name, _NEEDED[parameter.name])
     missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in values]
     if missing or not shapes or len(shapes) > (99 if name in _PACKS else len(parameters)):
-        mend = f"give one --shapes for each operand, or write the call out: --op '{name}(float32[64, 1000], ...)'"
+        mend = "give one --shapes for each operand, or write the call out, as in --op 'topk(float32[64, 1000], k=8)'"
         wanted = ", ".join(missing or needed)
         raise ArgumentError(FUNCTION, f"{name} needs other shapes", got=f"{len(shapes)}", allowed=wanted, mend=mend)
     return called(name, values)

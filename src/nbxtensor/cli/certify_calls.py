@@ -121,8 +121,8 @@ def census_of(
         for call in calls_of(text, meant):
             census.add(call)
     if (shapes or kind is not None) and not named:
-        problem = "--shapes and --dtype need the operator that they are for"
-        raise ArgumentError(function, problem, mend="add --op NAME; a call that is written out has its own")
+        mend = "add --op NAME; a call that is written out has its own"
+        raise ArgumentError(function, "--shapes and --dtype need an operator that is only named", mend=mend)
     for path in models:
         model = load(path)
         for one in _dims(dims, function):

@@ -1,6 +1,7 @@
 """``nbxtensor info``: what is installed and in use here, and which launches no certificate covers."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,9 +156,11 @@ def census(path: Path, dims: Sequence[str], device: str | None) -> Row:
         for use in sorted(seen.values(), key=lambda use: str(use.key))
     ]
     counts = Counter(row["status"] for row in keys)
+    named = [part for dim in dims for part in ("--dim", dim)]
     return {
         "model": str(path),
         "target": str(target),
+        "command": shlex.join(["nbxtensor", "certify", "--model", str(path), *named, "--arch", target.arch]),
         "shapes": {name: list(array.shape) for name, array in arrays.items()},
         "keys": keys,
         "counts": {status: counts[status] for status in ("certified", "uncertified", "stale")},
@@ -170,7 +173,7 @@ def _show_census(found: Row) -> None:
     print_table(title, ("status", "times", "key", "why"), rows)
     click.echo(", ".join(f"{n} {status}" for status, n in found["counts"].items()))
     if found["counts"]["certified"] < len(rows):
-        click.echo(f"certify them with: nbxtensor certify --model {found['model']} --arch {found['target']}")
+        click.echo(f"certify them with: {found['command']}")
 
 
 @click.command(short_help="Versions, devices, caches, certificates, and launches without one.")

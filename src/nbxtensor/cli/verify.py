@@ -16,6 +16,7 @@ from nbxtensor.cli.certify import seconds_of
 from nbxtensor.cli.certify_calls import device_for
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.pack_file import SUFFIX, Pack
+from nbxtensor.kernel.call_text import check_operator
 from nbxtensor.tuning.certificate import Certificate, read_table
 from nbxtensor.tuning.tables import folders
 
@@ -107,6 +108,8 @@ def command(
     """
     end = None if budget is None else time.monotonic() + seconds_of(budget)
     device = device_for(name, arch, False, FUNCTION)
+    for operator in ops:
+        check_operator(operator)
     target = device.target.arch
     wanted = {one.key: one for one in certificates_in(tables, target)} if tables else all_certificates(target)
     chosen = [one for one in wanted.values() if not ops or any(e.operator in ops for e in calls_of(one))]

@@ -18,7 +18,7 @@ from nbxtensor.compiler import packs
 from nbxtensor.tuning.certificate import Certificate, read_table
 
 SHIPPED = Path(__file__).parent / "tables"
-_found: dict[tuple[str, str], list[dict[str, Certificate]]] = {}
+_found: dict[tuple[str, str], dict[str, dict[str, Certificate]]] = {}
 _lock = threading.Lock()
 
 
@@ -79,24 +79,29 @@ def operators(arch: str) -> list[str]:
     return sorted(names | {Path(name).stem for name in packed})
 
 
-def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
-    """The tables of an operator, those that count first at the front; read once for each process."""
+def named_tables(arch: str, operator: str) -> dict[str, dict[str, Certificate]]:
+    """Where -> table of an operator, those that count first at the front; read once for each process."""
     found = _found.get((arch, operator))
     if found is None:
         with _lock:
-            found = []
+            found = {}
             for where, text in _texts(arch, operator):
                 try:
-                    found.append(read_table(text, where))
+                    found[where] = read_table(text, where)
                 except CertificateError as error:
                     warnings.warn(str(error), TableWarning, stacklevel=6)
             _found[arch, operator] = found
     return found
 
 
+def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
+    """The tables of an operator, those that count first at the front."""
+    return list(named_tables(arch, operator).values())
+
+
 def certificates(arch: str, operator: str, key: str) -> list[Certificate]:
     """What was proved for a key, the certificate that counts first at the front."""
-    return [table[key] for table in tables(arch, operator) if key in table]
+    return [table[key] for table in named_tables(arch, operator).values() if key in table]
 
 
 def forget() -> None:
