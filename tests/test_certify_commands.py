@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from nbxtensor.onnx.zoo import files
 from nbxtensor.tuning import tables
 from nbxtensor.tuning.certificate import write_table
 from nbxtensor.tuning.choose import forget_uses, observed
+from nbxtensor.tuning.key import LaunchKey
 from onnx_graphs import graph
 
 F, I = dtypes.float32, dtypes.int64  # noqa: E741
@@ -91,7 +92,6 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "zeros_like": lambda d: nbx.zeros_like(normal(d, 24, 41)),
     "ones_like": lambda d: nbx.ones_like(normal(d, 24, 42), dtype=nbx.int8),
     "eye": lambda d: nbx.eye(24, 40, k=2, device=d),
-    "tril": lambda d: nbx.tril(normal(d, 3, 5), k=-1),
     "a text": lambda d: nbx.nn.gelu(normal(d, 500), "tanh"),
     "a view backward": lambda d: nbx.exp(normal(d, 500)[::-3]),
     "a row for all": lambda d: nbx.add(normal(d, 24, 40), normal(d, 40).broadcast_to((24, 40))),
@@ -137,20 +137,29 @@ def command_for(name: str, device: str) -> str:
 
 @pytest.mark.parametrize("arch", ["sm_90", "x86-64-v3"])
 def test_the_call_that_a_key_names_asks_for_it(arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every operator, on its samples."""
+    """Every operator on its samples, and the calls above."""
     monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
     null, seen = get(f"null:{arch}"), set[str]()
     assert isinstance(null, NullDevice)
-    for case, op, arguments in golden_cases.cases():
-        if not case.endswith("/0"):
-            continue
-        with observed() as keys, suppress(DTypeError):
-            op.function(*(golden_cases.on_device(a, null) for a in arguments))
+
+    def check(keys: Iterable[LaunchKey], name: str) -> None:
         for key in keys:
             call = call_of(key.call)
-            assert (call.operator, str(call)) == (op.name, key.call), case
-            assert key in keys_of(call, null.profile, null), key.command
-            seen.add(op.name)
+            assert str(call) == key.call
+            assert key in keys_of(call, null.profile, null), (name, key.command)
+            seen.add(call.operator)
+
+    for name, call in (*CALLS.items(), ("a triangle", lambda d: nbx.tril(normal(d, 24, 40), k=-1))):
+        forget_plans()
+        with observed() as keys:
+            call(null.name)
+        assert keys, name
+        check(keys, name)
+    for case, op, arguments in golden_cases.cases():
+        if case.endswith("/0"):
+            with observed() as keys, suppress(DTypeError):
+                op.function(*(golden_cases.on_device(a, null) for a in arguments))
+            check(keys, case)
     assert len(seen) > 90
 
 
