@@ -128,6 +128,10 @@ def test_a_model_runs_from_its_pack(
         (["--arch", "sm_90", "-o", "a.nbxpack"], "nothing to pack"),
         (["--arch", "sm_90", "--ops", "", "-o", "a.nbxpack"], "nothing to pack"),
         (["--arch", "sm_90", "--ops", "no_such", "-o", "a.nbxpack"], "no_such; allowed"),
+        (
+            ["--arch", "sm_90", "--ops", "relu, conv", "-o", "a.nbxpack"],
+            "no calls of this operator are usual; got conv",
+        ),
         (["--arch", "sm_90", "--ops", "relu(float32[3]", "-o", "a.nbxpack"], "cannot be read"),
         (["--arch", "sm_90", "--ops", "relu(open('x'))", "-o", "a.nbxpack"], "not an argument"),
         (["--arch", "sm_90", "--ops", "relu(float32[x])", "-o", "a.nbxpack"], "whole numbers"),

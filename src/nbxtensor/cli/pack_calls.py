@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nbxtensor.base.errors import ArgumentError
 from nbxtensor.kernel.call_text import Example, call_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,8 +80,19 @@ COMMON: Mapping[str, Callable[[str], Iterable[str]]] = {
 
 
 def usual(name: str) -> list[Example]:
-    """The usual calls of an operator; none if nobody has said which they are."""
-    return [call_of(text) for text in COMMON[name](name)] if name in COMMON else []
+    """The usual calls of an operator.
+
+    Raises
+    ------
+    ArgumentError
+        Nobody has said which they are.
+    """
+    if name not in COMMON:
+        mend = f"write the calls out, as in --op '{name}(float32[64, 1000])'"
+        raise ArgumentError(
+            "nbxtensor pack", "no calls of this operator are usual", got=name, allowed=COMMON, mend=mend
+        )
+    return [call_of(text) for text in COMMON[name](name)]
 
 
 def ops_option(names: str) -> Callable[[F], F]:
