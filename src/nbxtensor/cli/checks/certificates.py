@@ -57,7 +57,7 @@ def check_tables(check: Check, machine: Machine) -> None:
     for table in tables:
         if table.error:
             check.problem(
-                f"its certificates are not used: {table.error}", "restore that file, or remove it and certify again"
+                f"certificates are not used: {table.error}", "restore that file, or remove it and certify again"
             )
     for (arch, compiler), count in sorted(stale(tables, compilers).items()):
         check.warning(
