@@ -11,8 +11,8 @@ from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine, explained
 from nbxtensor.cli.checks.software import INSTALL, present
 from nbxtensor.cli.gpus import Gpu, cuda_text, driver_version, gpus, hidden, machine_has_gpu, needed_cuda
-from nbxtensor.cli.packs_in_use import packs_in_use
 from nbxtensor.cli.show import bandwidth, size
+from nbxtensor.compiler import packs
 from nbxtensor.device.cpu_level import choose_level, cpu_flags, supported_levels
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.device.cuda import profile_of
@@ -168,7 +168,7 @@ def _check_binaries(check: Check, machine: Machine, version: int) -> None:
     """Kernels that exist, and that the driver is too old to load."""
     arches = {gpu.arch for gpu in machine.gpus}
     places = [("the kernel cache", max((machine.scan.needed.get(arch, 0) for arch in arches), default=0))]
-    for pack in packs_in_use():
+    for pack in packs.in_use():
         cubins = (needed_cuda(a.binary) for a in pack.artifacts() if a.target.arch in arches)
         places.append((str(pack.path), max(cubins, default=0)))
     for place, needed in places:

@@ -11,7 +11,7 @@ from nbxtensor import __version__
 from nbxtensor.base.errors import NbxError
 from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine
-from nbxtensor.cli.packs_in_use import packs_in_use
+from nbxtensor.compiler import packs
 
 PYTHONS = ((3, 11), (3, 13))
 """The first and the last Python that is tested."""
@@ -112,13 +112,13 @@ def check_compilers(check: Check, machine: Machine) -> None:
         _check_temporary(check)
         return
     try:
-        packs = len(packs_in_use())
+        count = len(packs.in_use())
     except NbxError:  # the check of packs says more
-        packs = 0
-    check.facts["packs"] = packs
+        count = 0
+    check.facts["packs"] = count
     text = broken or f"{' and '.join(absent)} cannot be found"
     mend = INSTALL.format("compile") if absent else f"pip install --force-reinstall {' '.join(RANGES['compile'])}"
-    if packs:
+    if count:
         check.warning(f"no compiler: {text}; only kernels that are packed or cached run", mend)
     else:
         check.problem(
