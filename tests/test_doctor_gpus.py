@@ -110,7 +110,7 @@ def test_a_gpu_without_packages(machine: Use, monkeypatch: pytest.MonkeyPatch) -
     assert check("gpus").status == "ok"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     machine(FakeDriver())
-    assert re.search(r"cuda-core is not installed -> pip install 'nbxtensor\[cuda\]'", warning("gpus"))
+    assert check("gpus").status == "ok"  # the driver and its bindings are enough
 
 
 def test_a_gpu_is_seen_on_the_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

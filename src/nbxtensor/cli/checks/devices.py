@@ -109,8 +109,6 @@ def check_gpus(check: Check, machine: Machine) -> None:
     found = gpus(driver)
     check.facts = {"driver": cuda_text(version), "gpus": [_facts(gpu) for gpu in found]}
     check.summary = f"driver for {cuda_text(version)}; " + ", ".join(f"{gpu.name} {gpu.model}" for gpu in found)
-    if not present("cuda-core"):
-        check.warning("there is a GPU, but cuda-core is not installed", INSTALL.format("cuda"))
     for gpu in found:
         _check_gpu(check, gpu)
     _check_binaries(check, machine, version)

@@ -18,12 +18,12 @@ PYTHONS = ((3, 11), (3, 13))
 RANGES: dict[str, dict[str, str]] = {
     "": {"numpy": ">=2.1,<3", "ml_dtypes": ">=0.5,<0.7"},
     "compile": {"triton": ">=3.6,<3.10", "llvmlite": ">=0.46,<0.51"},
-    "cuda": {"cuda-core": ">=0.4,<2", "cuda-bindings": ">=12.9,<14"},
+    "cuda": {"cuda-bindings": ">=12.9,<14"},
     "onnx": {"onnx": ">=1.17,<2"},
     "cli": {"click": ">=8.1,<9", "rich": ">=13,<16", "tokenizers": ">=0.20,<1", "safetensors": ">=0.4,<1"},
 }
 """Extra ("": none) -> package -> the versions that were tried, as in ``pyproject.toml``."""
-MODULES = {"cuda-core": "cuda.core", "cuda-bindings": "cuda.bindings"}
+MODULES = {"cuda-bindings": "cuda.bindings"}
 INSTALL = "pip install 'nbxtensor[{}]'"
 
 
