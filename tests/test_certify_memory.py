@@ -13,7 +13,7 @@ from nbxtensor.base.errors import OutOfMemoryError
 from nbxtensor.certify import calls, needs, prove, timing
 from nbxtensor.certify.calls import values_for
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.certify.example import Example, Spec, parse_spec, plain
+from nbxtensor.certify.example import Example, Spec, plain
 from nbxtensor.certify.memory import host_memory, settled
 from nbxtensor.certify.needs import footprint, require
 from nbxtensor.certify.prove import Prover
@@ -21,11 +21,20 @@ from nbxtensor.certify.run import Certifier
 from nbxtensor.certify.variants import Case, cases
 from nbxtensor.certify.verify import verify
 from nbxtensor.device import get
+from nbxtensor.kernel.call_text import call_of
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tuning import tables
 
 F = dtypes.float32
-OVERLAPPING = ("64x10@0x1", "64x10@1x1", "64x10@-1x1", "64x10@2x3", "5x64x10@3x0x-1", "30x20@1x0", "7x64x10@1x1x1")
+OVERLAPPING = (
+    "float32[64:0, 10:1]",
+    "float32[64:1, 10:1]",
+    "float32[64:-1, 10:1]",
+    "float32[64:2, 10:3]",
+    "float32[5:3, 64:0, 10:-1]",
+    "float32[30:1, 20:0]",
+    "float32[7:1, 64:1, 10:1]",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +48,7 @@ def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def spec_of(text: str) -> Spec:
-    spec = parse_spec(text, F)
-    assert spec is not None
+    (spec,) = call_of(f"exp({text})").specs
     return spec
 
 
@@ -62,7 +70,9 @@ def values_in(memory: np.ndarray, spec: Spec, shift: int) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("text", [*OVERLAPPING, "6x5@-5x1", "6x5@1x7", "scalar", "3x0x2@1x1x1"])
+@pytest.mark.parametrize(
+    "text", [*OVERLAPPING, "float32[6:-5, 5:1]", "float32[6:1, 5:7]", "float32[()]", "float32[3:1, 0:1, 2:1]"]
+)
 def test_values_are_those_that_memory_holds(text: str) -> None:
     spec = spec_of(text)
     array = np.random.default_rng(0).standard_normal(spec.shape).astype(np.float32)
@@ -85,7 +95,7 @@ def test_defaults_are_proved_on_overlapping_operands(name: str, text: str, devic
 
 
 def test_overlapping_operands_stay_so_in_other_sizes() -> None:
-    example = Example("softmax", (spec_of("64x100@1x1"),), (("axis", -1),))
+    example = Example("softmax", (spec_of("float32[64:1, 100:1]"),), (("axis", -1),))
     entry = entry_of(example)
     found = [c.example.specs[0] for c in cases(entry.key, entry.candidates, example, get("cpu"))]
     overhanging = [s for s in found if s.shape != (64, 100)]
@@ -93,7 +103,16 @@ def test_overlapping_operands_stay_so_in_other_sizes() -> None:
     assert {s.strides for s in overhanging} == {(1, 1)}
 
 
-@pytest.mark.parametrize("text", ["70x30@40x2", "70x30@-30x1", "70x30@0x1", "70x30@1x1", "70x30@1x70"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "float32[70:40, 30:2]",
+        "float32[70:-30, 30:1]",
+        "float32[70:0, 30:1]",
+        "float32[70:1, 30:1]",
+        "float32[70:1, 30:70]",
+    ],
+)
 def test_huge_calls_have_all_of_their_memory(text: str, device: str) -> None:
     spec = spec_of(text)
     low, high = spec.span

@@ -20,7 +20,7 @@ from nbxtensor.cli.pack_calls import COMMON
 from nbxtensor.cli.pack_census import both_alignments, common_census, operator_census, sizes_of
 from nbxtensor.compiler import pack_build, packs
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.pack_build import Census, build
+from nbxtensor.compiler.pack_build import Wanted, build
 from nbxtensor.compiler.pack_file import Pack, write_pack
 from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.device.artifact import Options, Target
@@ -170,7 +170,7 @@ def test_dimensions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_cannot_be_launched_stays_out(monkeypatch: pytest.MonkeyPatch):
-    found = Census()
+    found = Wanted()
     operator_census(found, ["sm_90", "x86-64-v3"], ["relu(float32[100])"])
 
     def restricted(arch: str) -> Profile:
@@ -224,7 +224,7 @@ def test_the_usual_calls_are_calls():
     for name, calls in COMMON.items():
         for call in calls(name):
             assert call_of(call).operator == name
-    found = Census()
+    found = Wanted()
     common_census(found, ["x86-64-v3", "sm_90"])
     names = {origin.split("(")[0] for origins in found.origins.values() for origin in origins}
     assert names == set(COMMON)

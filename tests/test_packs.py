@@ -20,7 +20,7 @@ from nbxtensor.compiler import available, packs
 from nbxtensor.compiler import compile as compiler
 from nbxtensor.compiler.compile import compile_job, compile_many
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.pack_build import Census
+from nbxtensor.compiler.pack_build import Wanted
 from nbxtensor.compiler.pack_file import Item, write_pack
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device.artifact import Artifact, Options, Resources, Target
@@ -313,7 +313,7 @@ def test_the_command_in_the_message_covers_the_call(name: str, empty_handed: Non
     assert command[:2] == ["nbxtensor", "pack"]
     arch, ops = command[command.index("--arch") + 1], command[command.index("--ops") + 1]
     assert ops.startswith(words.removesuffix(")")), ops
-    census = Census()
+    census = Wanted()
     operator_census(census, [arch], [ops])
     assert jobs[-1].identity in census.jobs
 

@@ -120,7 +120,7 @@ class Outcome:
         """The outcome in one line."""
         parts = [f"{self.verdict:9}", str(self.key), f"{self.seconds:.1f} s"]
         time: Mapping[str, Any] = {} if self.certificate is None else self.certificate.time
-        if "us" in time and self.verdict in ("chosen", "tie"):
+        if {"us", "default"} <= time.keys() and self.verdict in ("chosen", "tie"):
             parts.append(f"{time['us']:g} us, default {time['default']:g} us")
         if self.thrown_out:
             parts.append(f"{counted(len(self.thrown_out), 'setting')} thrown out")

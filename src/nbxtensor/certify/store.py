@@ -43,7 +43,7 @@ def united(old: Certificate, new: Certificate) -> Certificate:
         return new
     proof = {
         **new.proof,
-        "calls": sorted({str(call) for one in (old, new) for call in one.proof.get("calls", ())}),
+        "calls": sorted({call for one in (old, new) for call in one.proof.get("calls", ())}),
         "error": max((one.proof["error"] for one in (old, new) if one.proof.get("error") is not None), default=None),
     }
     return replace(merged(old, new), proof=proof)

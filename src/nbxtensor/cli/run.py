@@ -15,6 +15,7 @@ from nbxtensor.base.errors import ArgumentError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
 from nbxtensor.cli.outputs import require_folder
+from nbxtensor.cli.show import print_table
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
@@ -127,20 +128,14 @@ def show_check(found: Check, as_json: bool) -> int:
 
 def show_outputs(report: dict[str, Any]) -> None:
     """Print a run's report as a table and a line."""
-    from rich.console import Console  # drawn only when no JSON was asked for
-    from rich.table import Table
-
-    table = Table(title=None, header_style="bold")
-    for column in ("output", "dtype", "shape", "hash", "file"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("dtype", "hash"))
-    for row in report["outputs"]:
-        shape = " × ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(row["name"], row["dtype"], shape, row["hash"] or "-", row["file"] or "-")
-    console = Console()
-    console.print(table)
+    rows = [
+        (o["name"], o["dtype"], " × ".join(map(str, o["shape"])) or "scalar", o["hash"] or "-", o["file"] or "-")
+        for o in report["outputs"]
+    ]
+    print_table("", ("output", "dtype", "shape", "hash", "file"), rows)
     seconds = ", ".join(f"{what.replace('_', ' ')} {s:.3f} s" for what, s in report["seconds"].items())
     kernels = counted(report["kernels"], "kernel")
-    console.print(f"{report['device']} ({report['target']}), {kernels}; {seconds}", highlight=False)
+    click.echo(f"{report['device']} ({report['target']}), {kernels}; {seconds}")
 
 
 def execute(

@@ -29,6 +29,12 @@ class OpenKey:
     command: str
     count: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its fields have their types; what was read from a file may have any."""
+        texts = (self.key, self.status, self.reason, self.command)
+        return all(type(text) is str for text in texts) and type(self.count) is int
+
 
 def log_path() -> Path | None:
     """Where the log is; None if there is no such thing as a home."""
@@ -47,8 +53,10 @@ def read_log() -> list[OpenKey]:
     except OSError:
         return []
     for line in lines:
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             one = OpenKey(**json.loads(line))
+            if not one.is_whole:
+                continue
             before = found.get(one.key)
             found[one.key] = one if before is None else replace(one, count=before.count + one.count)
     return list(found.values())
