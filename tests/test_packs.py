@@ -288,6 +288,9 @@ CALLS = {
     "a method": (lambda a: nbx.asarray(a) ** 3, "pow(float32[37, 1003], 3)"),
     "a transposed view": (lambda a: nbx.sort(nbx.asarray(a).T, axis=0), "sort(float32[1003:1, 37:1003], axis=0)"),
     "a list": (lambda a: nbx.concat([nbx.asarray(a[:, :3]), nbx.asarray(a)], axis=1), "concat([float32[37"),
+    "a text": (lambda a: nbx.nn.gelu(nbx.asarray(a), "tanh"), 'gelu(float32[37, 1003], approximate="tanh")'),
+    "nothing": (lambda a: nbx.linspace(0, 1, 1003), "linspace(0, 1, num=1003)"),
+    "a device": (lambda a: nbx.arange(0, 9, 0.5, device="cpu"), "arange(0, stop=9, step=0.5)"),
     "a dtype": (lambda a: nbx.asarray(a).astype(nbx.bfloat16), "astype(float32[37, 1003], bfloat16)"),
 }
 
