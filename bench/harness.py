@@ -211,7 +211,7 @@ def machine() -> dict[str, Any]:
     git = ["git", "-C", str(Path(__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     changed = subprocess.run([*git, "status", "--porcelain", "src"], capture_output=True, text=True).stdout.strip()
-    packages = ("numpy", "torch", "onnxruntime", "triton", "llvmlite", "cupy-cuda13x", "cuda-core")
+    packages = ("numpy", "torch", "onnxruntime", "triton", "llvmlite", "cupy-cuda13x", "cuda-bindings", "cuda-core")
     return {
         "processor": model,
         "cores": os.cpu_count(),

@@ -108,7 +108,10 @@ def small_kernel(out_ptr, x_ptr, n, BLOCK_SIZE: tl.constexpr):
 
 
 def host_case(torch: Any) -> Case:
-    """One elementwise call on few elements: the host's time alone, beside a bare launch through cuda.core."""
+    """One elementwise call on few elements: the host's time alone, beside a bare launch through cuda.core.
+
+    That package (cuda-core>=0.4,<2) is needed for this case only.
+    """
     from cuda.core import Device, LaunchConfig, ObjectCode, launch
 
     x, out = (nbx.asarray(np.ones(SMALL, np.float32), device=DEVICE) for _ in range(2))

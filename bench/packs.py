@@ -82,13 +82,13 @@ def write(path: Path, arch: str, models: bool) -> int:
     import golden_models
     import nbxtensor as nbx
     from nbxtensor.cli.pack_census import enter_model, operator_census
-    from nbxtensor.compiler.pack_build import Census, build
+    from nbxtensor.compiler.pack_build import Wanted, build
     from nbxtensor.compiler.pack_file import write_pack
     from nbxtensor.device.null import NullDevice
     from nbxtensor.device.profile import target_of
     from nbxtensor.onnx.zoo.files import model_file
 
-    census = Census()
+    census = Wanted()
     operator_census(census, [arch], ["softmax(float32[64, 1000])"])
     if models:
         device = NullDevice(target_of(arch))

@@ -87,8 +87,7 @@ def _run(name: str, x: Tensor, out: Tensor, n: int, programs: int) -> Tensor:
     plan = _plans.get((name, x.form))
     if plan is None:
         sizes = {"elements": n} if name == SCALE else {"count": programs, "length": n}
-        shape = "x".join(map(str, x.shape))
-        key = launch_key(name, "flat", sizes, (x.dtype,), x.device.target, example=f"--op {name} --shapes {shape}")
+        key = launch_key(name, "flat", sizes, (x.dtype,), x.device.target)
         plan = _plans[name, x.form] = tuned(key, CANDIDATES[name], lambda s: _plan(name, x, n, programs, s))
     plan.run(x.ptr, out.ptr)
     return out

@@ -1,5 +1,8 @@
 """Options: ``--device cuda`` picks the device that the tests run on, ``--fuzz 5000`` how long the fuzzer runs."""
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -18,6 +21,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def device(request: pytest.FixtureRequest) -> str:
     """Name of the device under test."""
     return request.config.getoption("--device")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For the doctor: a cache of its own, no other switch, no certificates, no packs, and kernels that are right."""
+    from nbxtensor.cli import trial  # few tests need these
+    from nbxtensor.compiler import packs
+    from nbxtensor.tuning import tables
+
+    for name in [n for n in os.environ if n.startswith("NBX_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(trial, "try_device", lambda name: trial.Outcome())
+    monkeypatch.setattr(trial, "try_import", lambda packages: trial.Outcome())
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(packs, "in_use", tuple)
+    return tmp_path / "cache"
 
 
 def _gpu_is_missing(name: str) -> str:

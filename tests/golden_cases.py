@@ -110,7 +110,7 @@ def run(op: Operator, args: tuple[Any, ...], device: str) -> list[np.ndarray] | 
 def versions() -> dict[str, str]:
     """Versions of what decides the bits."""
     found: dict[str, str] = {}
-    for package in ("triton", "llvmlite", "numpy", "cuda-core"):
+    for package in ("triton", "llvmlite", "numpy", "cuda-bindings"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

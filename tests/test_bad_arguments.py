@@ -41,7 +41,7 @@ VIEWS = [
     "zeros_like",
     "tril",
 ]
-NO_TENSOR = {"full", "zeros", "ones", "arange", "copy_into"}
+NO_TENSOR = {"full", "zeros", "ones", "arange", "linspace", "copy_into"}
 
 
 def functions() -> list[str]:

@@ -1,31 +1,40 @@
 """The command that an uncertified launch names certifies it; how calls are read from command lines."""
 
+import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from tools import demo_calls
 
+import golden_cases
 import nbxtensor as nbx
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import ArgumentError, UncertifiedKeyError
-from nbxtensor.certify.asked import example_of
+from nbxtensor.base.errors import ArgumentError, DTypeError, UncertifiedKeyError
+from nbxtensor.certify.asked import example_of, shape_of
 from nbxtensor.certify.census import Census
-from nbxtensor.certify.example import Example, Spec, plain
+from nbxtensor.certify.example import Example, Spec, keys_of, plain
 from nbxtensor.certify.run import BATCH, Ahead, Certifier
 from nbxtensor.certify.shapes import DEMO, usual_calls
+from nbxtensor.certify.store import read
 from nbxtensor.cli.app import run
 from nbxtensor.device import get
-from nbxtensor.kernel.public_call import public_call
+from nbxtensor.device.null import NullDevice
+from nbxtensor.kernel.call_text import call_of, calls_of
+from nbxtensor.kernel.public_call import running_call
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.onnx.model import load
 from nbxtensor.onnx.zoo import files
 from nbxtensor.tuning import tables
-from nbxtensor.tuning.choose import forget_uses
+from nbxtensor.tuning.certificate import write_table
+from nbxtensor.tuning.choose import forget_uses, observed
+from nbxtensor.tuning.key import LaunchKey
 from onnx_graphs import graph
 
 F, I = dtypes.float32, dtypes.int64  # noqa: E741
@@ -71,9 +80,34 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "topk": lambda d: nbx.topk(normal(d, 3, 300), 7),
     "gather": lambda d: nbx.take(normal(d, 24, 40), indices(d, 7), axis=0),
     "conv": lambda d: nbx.nn.conv(normal(d, 2, 8, 12, 12), normal(d, 16, 8, 3, 3), padding=1),
-    "pool": lambda d: nbx.nn.max_pool(normal(d, 2, 8, 12, 12), 3, 2),
+    "max pool": lambda d: nbx.nn.max_pool(normal(d, 2, 8, 12, 12), 3, 2),
     "arange": lambda d: nbx.arange(3, 200, 2, device=d),
     "full": lambda d: nbx.full((24, 40), 2.5, device=d),
+    "arange of floats": lambda d: nbx.arange(0.5, 90, 0.1, dtype="float64", device=d),
+    "arange backward": lambda d: nbx.arange(9, 0.05, -0.1, dtype=nbx.bfloat16, device=d),
+    "arange cut to integers": lambda d: nbx.arange(-9.75, 9, 0.25, dtype="int16", device=d),
+    "linspace": lambda d: nbx.linspace(0, 1, 500, device=d),
+    "linspace without its end": lambda d: nbx.linspace(-3, 1, 700, dtype=np.float64, endpoint=False, device=d),
+    "full_like": lambda d: nbx.full_like(normal(d, 24, 40), 3),
+    "zeros_like": lambda d: nbx.zeros_like(normal(d, 24, 41)),
+    "ones_like": lambda d: nbx.ones_like(normal(d, 24, 42), dtype=nbx.int8),
+    "eye": lambda d: nbx.eye(24, 40, k=2, device=d),
+    "a text": lambda d: nbx.nn.gelu(normal(d, 500), "tanh"),
+    "a view backward": lambda d: nbx.exp(normal(d, 500)[::-3]),
+    "a row for all": lambda d: nbx.add(normal(d, 24, 40), normal(d, 40).broadcast_to((24, 40))),
+    "no axis": lambda d: nbx.exp(nbx.asarray(1.0, device=d)),
+    "axes of numpy": lambda d: nbx.sum(normal(d, 3, 40, 5), axis=(np.int64(0), np.int64(-1)), keepdims=True),
+    "infinity": lambda d: nbx.clip(normal(d, 500), -float("inf"), 1.0),
+    "nested": lambda d: nbx.pad(normal(d, 24, 40), ((1, 2), (0, 3)), float("nan")),
+    "initial": lambda d: nbx.cumulative_sum(normal(d, 500), dtype=float, include_initial=True),
+    "where": lambda d: nbx.where(normal(d, 500) > 0, normal(d, 500), 0),
+    "embedding": lambda d: nbx.nn.embedding(indices(d, 3, 7), normal(d, 50, 33)),
+    "take along": lambda d: nbx.take_along_axis(normal(d, 24, 40), indices(d, 24, 7), axis=1),
+    "stack": lambda d: nbx.stack([normal(d, 24, 40), normal(d, 24, 40)], axis=-1),
+    "argsort": lambda d: nbx.argsort(normal(d, 24, 40), descending=True),
+    "pool": lambda d: nbx.nn.avg_pool(normal(d, 2, 8, 12, 12), 3, padding=1, count_include_pad=True),
+    "rms norm": lambda d: nbx.nn.rms_norm(normal(d, 24, 40), normal(d, 40), eps=1e-6),
+    "an operator of Python": lambda d: 2 ** normal(d, 500),
 }
 
 
@@ -101,37 +135,180 @@ def command_for(name: str, device: str) -> str:
     return ""
 
 
+@pytest.mark.parametrize("arch", ["sm_90", "x86-64-v3"])
+def test_the_call_that_a_key_names_asks_for_it(arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every operator on its samples, and the calls above."""
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
+    null, seen = get(f"null:{arch}"), set[str]()
+    assert isinstance(null, NullDevice)
+
+    def check(keys: Iterable[LaunchKey], name: str) -> None:
+        for key in keys:
+            call = call_of(key.call)
+            assert str(call) == key.call
+            assert key in keys_of(call, null.profile, null), (name, key.command)
+            seen.add(call.operator)
+
+    for name, call in (*CALLS.items(), ("a triangle", lambda d: nbx.tril(normal(d, 24, 40), k=-1))):
+        forget_plans()
+        with observed() as keys:
+            call(null.name)
+        assert keys, name
+        check(keys, name)
+    for case, op, arguments in golden_cases.cases():
+        if case.endswith("/0"):
+            with observed() as keys, suppress(DTypeError):
+                op.function(*(golden_cases.on_device(a, null) for a in arguments))
+            check(keys, case)
+    assert len(seen) > 90
+
+
 def test_no_call_is_named_outside_of_operators() -> None:
-    assert public_call() == ""
+    assert running_call() == ""
+
+
+TEXTS = {
+    "exp(float32[4, 5])": Example("exp", (plain((4, 5), F),)),
+    "exp(int8[()])": Example("exp", (plain((), dtypes.int8),)),
+    "exp(float16[4:1, 5:4])": Example("exp", (Spec((4, 5), (1, 4), dtypes.float16),)),
+    "exp(float32[9:-1])": Example("exp", (Spec((9,), (-1,), F),)),
+    "exp(float32[4:0, 5:1])": Example("exp", (Spec((4, 5), (0, 1), F),)),
+    "exp(float32[4], out=float32[4:2])": Example("exp", (plain((4,), F),), (("out", Spec((4,), (2,), F)),)),
+    "add(float32[4, 5], 2.5)": Example("add", (plain((4, 5), F), 2.5)),
+    "add(True, float32[5])": Example("add", (True, plain((5,), F))),
+    "clip(float32[4], None, inf)": Example("clip", (plain((4,), F), None, float("inf"))),
+    "concat([float32[4, 5], float32[4, 6]], axis=1)": Example(
+        "concat", ((plain((4, 5), F), plain((4, 6), F)),), (("axis", 1),)
+    ),
+    "astype(float32[9], int8)": Example("astype", (plain((9,), F), dtypes.int8)),
+    "full((4, 5), fill_value=-0.0, dtype=float32)": Example(
+        "full", ((4, 5),), (("fill_value", -0.0), ("dtype", dtypes.float32))
+    ),
+    'gelu(float32[9], approximate="tanh")': Example("gelu", (plain((9,), F),), (("approximate", "tanh"),)),
+    "tile(float32[9], repetitions=(2,))": Example("tile", (plain((9,), F),), (("repetitions", (2,)),)),
+    "linspace(0.0, 1.0, num=5)": Example("linspace", (0.0, 1.0), (("num", 5),)),
+    "layer_norm(float32[4, 5], None, float32[5])": Example("layer_norm", (plain((4, 5), F), None, plain((5,), F))),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_and_calls(text: str) -> None:
+    (read,) = calls_of(text, lambda name: ())
+    assert (str(read), repr(read)) == (text, repr(TEXTS[text]))
+    assert read == TEXTS[text]
+    assert hash(read) == hash(TEXTS[text])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "example"),
+    ("text", "canonical"),
     [
-        (("exp", ["4x5"]), Example("exp", (plain((4, 5), F),))),
-        (("exp", ["scalar:int8"]), Example("exp", (plain((), dtypes.int8),))),
-        (("exp", ["4x5@1x4:float16"]), Example("exp", (Spec((4, 5), (1, 4), dtypes.float16),))),
-        (("add", ["4x5"]), Example("add", (plain((4, 5), F), plain((4, 5), F)))),
-        (("add", ["4x5", "=2.5"]), Example("add", (plain((4, 5), F), 2.5))),
-        (("where", ["7"]), Example("where", (plain((7,), dtypes.bool), plain((7,), F), plain((7,), F)))),
-        (("embedding", ["3x7", "50x33"]), Example("embedding", (plain((3, 7), I), plain((50, 33), F)))),
-        (("sum", ["4x5"]), Example("sum", (plain((4, 5), F),), (("axis", -1),))),
-        (("sum", ["4x5"], None, [("axis", "null")]), Example("sum", (plain((4, 5), F),), (("axis", None),))),
-        (("topk", ["4x5"], None, [("k", "3")]), Example("topk", (plain((4, 5), F),), (("k", 3),))),
-        (("concat", ["4x5", "4x6"]), Example("concat", ((plain((4, 5), F), plain((4, 6), F)),))),
-        (("arange", ["9"]), Example("arange", (9,))),
-        (("full", ["4x5"]), Example("full", ((4, 5),), (("fill_value", 0),))),
-        (("astype", ["9"], None, [("dtype", "int8")]), Example("astype", (plain((9,), F), dtypes.int8))),
+        ("softmax( float32[4,5] , -1,safe=False, out=None)", "softmax(float32[4, 5])"),
+        ("sum(float32[4, 5], [0, 1])", "sum(float32[4, 5], axis=(0, 1))"),
+        ("exp(float32[4:5, 5])", "exp(float32[4, 5])"),
+        ("exp(float32[4:1, 5])", "exp(float32[4:1, 5:1])"),
+        ("concat((float32[4], float32[5]))", "concat([float32[4], float32[5]])"),
+        ("arange(5, device='cuda', dtype='int8')", "arange(5, dtype=int8)"),
+        ("layer_norm(x=float32[4, 5], bias=float32[5])", "layer_norm(float32[4, 5], None, float32[5])"),
+        ("topk(k=3, x=float32[9])", "topk(float32[9], k=3)"),
+        ("pad(float32[9], 1, mode='edge')", 'pad(float32[9], pad_width=1, mode="edge")'),
     ],
-)  # fmt: skip
-def test_calls_are_read_from_texts(arguments: Any, example: Example) -> None:
-    assert example_of(*arguments) == example
+)
+def test_equal_calls_have_one_text(text: str, canonical: str) -> None:
+    assert str(call_of(text)) == canonical
 
 
-@pytest.mark.parametrize("text", ["", "x", "4x", "4 x 5", "-4", "4@1x2", "4x5@5", "4:5:6", "4x5:float32@1x1"])
+@pytest.mark.parametrize(
+    ("short", "text"),
+    [
+        (("exp", "4x5"), "exp(float32[4, 5])"),
+        (("add", "4x5"), "add(float32[4, 5], float32[4, 5])"),
+        (("add", "4x5", "5"), "add(float32[4, 5], float32[5])"),
+        (("where", "7"), "where(bool[7], float32[7], float32[7])"),
+        (("embedding", "3x7", "50x33"), "embedding(int64[3, 7], float32[50, 33])"),
+        (("sum", "4x5"), "sum(float32[4, 5], axis=-1)"),
+        (("sum", "4"), "sum(float32[4])"),
+        (("topk", "4x5"), "topk(float32[4, 5], k=8)"),
+        (("concat", "4x5", "4x6"), "concat([float32[4, 5], float32[4, 6]])"),
+        (("layer_norm", "4x5", "5", "5"), "layer_norm(float32[4, 5], float32[5], float32[5])"),
+        (("arange", "9"), "arange(9)"),
+        (("full", "4x5"), "full((4, 5), fill_value=0)"),
+        (("astype", "9"), "astype(float32[9], float32)"),
+    ],
+)
+def test_short_forms_are_calls(short: tuple[str, ...], text: str) -> None:
+    name, *shapes = short
+    assert str(example_of(name, [shape_of(shape) for shape in shapes])) == text
+
+
+def test_the_dtype_of_a_short_form() -> None:
+    assert str(example_of("where", [(7,)], dtypes.int8)) == "where(bool[7], int8[7], int8[7])"
+    assert str(example_of("ones", [(7, 8)], dtypes.int8)) == "ones((7, 8), dtype=int8)"
+
+
+@pytest.mark.parametrize("text", ["", "x", "4x", "4 x 5", "-4", "4@1", "4:int8", "=4", "4\u0663", "1" * 30])
 def test_shapes_that_are_none(text: str) -> None:
-    with pytest.raises((ArgumentError, TypeError)):
-        example_of("exp", [text])
+    with pytest.raises(ArgumentError):
+        shape_of(text)
+
+
+@pytest.mark.parametrize(("name", "count"), [("exp", 0), ("exp", 3), ("linspace", 1), ("matmul", 0), ("reshape", 1)])
+def test_short_forms_that_say_too_little(name: str, count: int) -> None:
+    with pytest.raises(ArgumentError, match="needs other shapes"):
+        example_of(name, [(4, 5)] * count)
+
+
+def test_certify_takes_lists_of_names_and_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--op", "exp, sum(float32[9, 7:0])", "--ops", "softmax", "--shapes", "64x1000,3x4", "--dtype", "bfloat16"]
+    assert run(["certify", *asked, "--arch", "sm_90", "--list", "--json"]) == 0
+    calls = {call for row in json.loads(capsys.readouterr().out)["keys"] for call in row["calls"]}
+    assert calls == {
+        *("exp(bfloat16[64, 1000])", "exp(bfloat16[3, 4])", "sum(float32[9:7, 7:0])"),
+        *("softmax(bfloat16[64, 1000])", "softmax(bfloat16[3, 4])"),
+    }
+
+
+def test_the_list_names_the_table_that_certifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shipped ones too; of several the first that still holds."""
+    asked = ["certify", "--op", "softmax(float32[65536, 1024]), softmax(float32[7, 9])", "--arch", "sm_90", "--list"]
+
+    def listed() -> list[tuple[str, str]]:
+        tables.forget()
+        assert run([*asked, "--json"]) == 0
+        return [(row["status"], row["table"]) for row in json.loads(capsys.readouterr().out)["keys"]]
+
+    shipped = tables.SHIPPED / "sm_90" / "softmax.json"
+    assert listed() == [("certified", str(shipped)), ("uncertified", "")]
+    own = tmp_path / "tables" / "sm_90" / "softmax.json"
+    own.parent.mkdir(parents=True)
+    found = [one for one in read(shipped).values() if "length=1024|" in one.key]
+    own.write_text(write_table(replace(one, artifacts={}) for one in found))
+    assert listed() == [("certified", str(shipped)), ("uncertified", "")]
+    own.write_text(write_table(found))
+    assert listed() == [("certified", str(own)), ("uncertified", "")]
+    assert run(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(f"softmax(float32[65536, 1024])  by {own}")
+    assert lines[1].startswith("uncertified")
+    assert lines[1].endswith("softmax(float32[7, 9])")
+    assert lines[2:] == [f"    1 certified by {own}", "    1 uncertified", "2 keys"]
+
+
+def test_the_command_for_a_model_names_its_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 33]) for n in ("x", "y")]
+    made = helper.make_model(
+        helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], "g", ports[:1], ports[1:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    made.ir_version = 9
+    path = tmp_path / "a model.onnx"
+    path.write_bytes(made.SerializeToString())
+    asked = ["info", "--model", str(path), "--dim", "batch=5", "--device", "null:sm_90", "--json"]
+    assert run(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    keys = {row["key"] for row in found["keys"]}
+    for command in (found["command"], *(row["command"] for row in found["keys"])):
+        assert run([*shlex.split(command)[1:], "--list", "--json"]) == 0
+        assert {row["key"] for row in json.loads(capsys.readouterr().out)["keys"]} == keys
 
 
 @pytest.mark.parametrize("arch", ["sm_90", "x86-64-v3", "gfx942"])

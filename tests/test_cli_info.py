@@ -13,8 +13,9 @@ import pytest
 from onnx import helper
 
 from doctor_tools import process
-from nbxtensor.cli import info, show
+from nbxtensor.cli import show
 from nbxtensor.cli.__main__ import main
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import target_of
@@ -35,7 +36,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
-    monkeypatch.setattr(info, "packs_in_use", list)
+    monkeypatch.setattr(packs, "in_use", tuple)
     tables.forget()
     yield tmp_path / "cache"
     tables.forget()
@@ -120,7 +121,7 @@ def test_the_launches_of_another_process_are_listed(place: Path, capsys: pytest.
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)
     (entry,) = shown(capsys)["uncertified"]
     assert entry["key"].startswith("softmax|")
-    assert entry["command"].startswith("nbxtensor certify --op softmax --shapes 1x2")
+    assert entry["command"].startswith("nbxtensor certify --op 'softmax(float32[1, 2])' --arch ")
 
 
 def test_the_census_of_a_model(model: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +206,7 @@ def test_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         manifest = {"library": "0.1.0"}  # noqa: RUF012
 
     FakePack.path.write_bytes(b"12345")
-    monkeypatch.setattr(info, "packs_in_use", lambda: [FakePack()])
+    monkeypatch.setattr(packs, "in_use", lambda: [FakePack()])
     assert shown(capsys)["packs"] == [{"path": str(FakePack.path), "bytes": 5, "manifest": {"library": "0.1.0"}}]
     assert main(["info"]) == 0
     assert "a.nbxpack" in capsys.readouterr().out
@@ -236,3 +237,12 @@ def test_info_in_a_process() -> None:
     status, out, err = process("info")
     assert (status, err) == (0, "")
     assert out.startswith("versions:")
+
+
+def test_tables_without_a_title_stand_beside_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    show.print_table("", ("name", "bytes"), [("a", "7"), ("longer", "1,234,567")], right=("bytes",))
+    assert capsys.readouterr().out.splitlines() == [
+        "name        bytes",
+        "a               7",
+        "longer  1,234,567",
+    ]

@@ -20,13 +20,13 @@ from nbxtensor.cli.pack_calls import COMMON
 from nbxtensor.cli.pack_census import both_alignments, common_census, operator_census, sizes_of
 from nbxtensor.compiler import pack_build, packs
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.pack_build import Census, build
+from nbxtensor.compiler.pack_build import Wanted, build
 from nbxtensor.compiler.pack_file import Pack, write_pack
 from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.device.artifact import Options, Target
 from nbxtensor.device.profile import load_profile
 from nbxtensor.device.protocol import Profile
-from nbxtensor.kernel.call_text import calls_of
+from nbxtensor.kernel.call_text import call_of
 from nbxtensor.tuning import tables
 from nbxtensor.tuning.certificate import Certificate, write_table
 from pack_tools import items
@@ -128,6 +128,10 @@ def test_a_model_runs_from_its_pack(
         (["--arch", "sm_90", "-o", "a.nbxpack"], "nothing to pack"),
         (["--arch", "sm_90", "--ops", "", "-o", "a.nbxpack"], "nothing to pack"),
         (["--arch", "sm_90", "--ops", "no_such", "-o", "a.nbxpack"], "no_such; allowed"),
+        (
+            ["--arch", "sm_90", "--ops", "relu, conv", "-o", "a.nbxpack"],
+            "no calls of this operator are usual; got conv",
+        ),
         (["--arch", "sm_90", "--ops", "relu(float32[3]", "-o", "a.nbxpack"], "cannot be read"),
         (["--arch", "sm_90", "--ops", "relu(open('x'))", "-o", "a.nbxpack"], "not an argument"),
         (["--arch", "sm_90", "--ops", "relu(float32[x])", "-o", "a.nbxpack"], "whole numbers"),
@@ -166,7 +170,7 @@ def test_dimensions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_cannot_be_launched_stays_out(monkeypatch: pytest.MonkeyPatch):
-    found = Census()
+    found = Wanted()
     operator_census(found, ["sm_90", "x86-64-v3"], ["relu(float32[100])"])
 
     def restricted(arch: str) -> Profile:
@@ -219,8 +223,8 @@ def test_tables_of_certificates_go_along(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_usual_calls_are_calls():
     for name, calls in COMMON.items():
         for call in calls(name):
-            assert [c.name for c in calls_of(call, lambda _: ())] == [name]
-    found = Census()
+            assert call_of(call).operator == name
+    found = Wanted()
     common_census(found, ["x86-64-v3", "sm_90"])
     names = {origin.split("(")[0] for origins in found.origins.values() for origin in origins}
     assert names == set(COMMON)

@@ -19,10 +19,13 @@ from nbxtensor.cli.__main__ import main
 from nbxtensor.cli.checks import certificates, devices, software
 from nbxtensor.cli.checks.core import Check, Machine, run_check
 from nbxtensor.cli.doctor import CHECKS
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.jobs import compiler_version
 from nbxtensor.device import cpu_level
-from nbxtensor.tuning import log, tables
+from nbxtensor.tuning import log
 from nbxtensor.tuning.certificate import Certificate, write_table
+
+pytestmark = pytest.mark.usefixtures("place")
 
 BLOCK = """
 import sys
@@ -32,20 +35,6 @@ class Block:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Block())
 """
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, no other switch, and a kernel that is right."""
-    for name in [n for n in os.environ if n.startswith("NBX_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "try_device", lambda name: trial.Outcome())
-    monkeypatch.setattr(trial, "try_import", lambda packages: trial.Outcome())
-    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
-    for module in (certificates, devices, software):
-        monkeypatch.setattr(module, "packs_in_use", list)
-    return tmp_path / "cache"
 
 
 def blocking(folder: Path, *names: str) -> Path:
@@ -166,7 +155,7 @@ def test_without_compilers(tmp_path: Path, place: Path) -> None:
 def test_without_compilers_but_with_a_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "present", lambda package: package != "llvmlite")
     assert "llvmlite" in problem("compilers")
-    monkeypatch.setattr(software, "packs_in_use", lambda: [object()])
+    monkeypatch.setattr(packs, "in_use", lambda: [object()])
     assert re.search(r"llvmlite cannot be found; only.*pip install 'nbxtensor\[compile\]'", warning("compilers"))
 
 
@@ -183,7 +172,7 @@ def test_a_compiler_that_cannot_be_imported(tmp_path: Path, place: Path) -> None
 def test_no_rich_and_no_onnx_are_needed(tmp_path: Path, place: Path) -> None:
     status, out, err = process("doctor", path=blocking(tmp_path, "rich", "onnx", "tokenizers", "cuda"))
     assert (status, err) == (0, ""), out
-    assert "not installed: cuda-core, cuda-bindings, onnx, rich, tokenizers" in out
+    assert "not installed: cuda-bindings, onnx, rich, tokenizers" in out
 
 
 def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +284,7 @@ def test_stale_tables(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         warning("certificates"),
     )
     assert check("certificates").facts["certificates"] == 3
-    monkeypatch.setattr(certificates, "packs_in_use", lambda: [FakePack(place, {"compilers": {"cpu": "triton 1"}})])
+    monkeypatch.setattr(packs, "in_use", lambda: [FakePack(place, {"compilers": {"cpu": "triton 1"}})])
     assert check("certificates").status == "ok"
     monkeypatch.undo()
     monkeypatch.setenv("NBX_CACHE_DIR", str(place))
@@ -344,7 +333,7 @@ def test_packs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = FakePack(Path("/w.nbxpack"), {"library": "0"})
     damaged = FakePack(Path("/d.nbxpack"), {}, NbxError("pack", "/d.nbxpack: it is damaged", mend="copy it again"))
     gone = FakePack(Path("/g.nbxpack"), {}, OSError(5, "Input/output error"))
-    monkeypatch.setattr(certificates, "packs_in_use", lambda: [whole, damaged, gone])
+    monkeypatch.setattr(packs, "in_use", lambda: [whole, damaged, gone])
     found = check("packs")
     assert texts(found, "problem") == [
         "pack: /d.nbxpack: it is damaged -> copy it again",
@@ -355,7 +344,7 @@ def test_packs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> list[FakePack]:
         raise NbxError("pack", "cannot read /m.nbxpack", mend="name another")
 
-    monkeypatch.setattr(certificates, "packs_in_use", refuse)
+    monkeypatch.setattr(packs, "in_use", refuse)
     assert "cannot read /m.nbxpack" in problem("packs")
 
 

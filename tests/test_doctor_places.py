@@ -8,30 +8,17 @@ from pathlib import Path
 
 import pytest
 
-import nbxtensor.cli.trial as trial
 from doctor_tools import check, problem, texts, warning
 from nbxtensor.cli.__main__ import main
-from nbxtensor.cli.checks import certificates, devices, places, software
+from nbxtensor.cli.checks import places
 from nbxtensor.cli.checks.scan import scan_store
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.tuning import log, tables
 from test_store import make
 
+pytestmark = pytest.mark.usefixtures("place")
+
 Mount = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, and a kernel that is right."""
-    for name in [n for n in os.environ if n.startswith("NBX_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NBX_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "try_device", lambda name: trial.Outcome())
-    monkeypatch.setattr(trial, "try_import", lambda packages: trial.Outcome())
-    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "none")
-    for module in (certificates, devices, software):
-        monkeypatch.setattr(module, "packs_in_use", list)
-    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from nbxtensor.device.null import NullDevice
 from nbxtensor.program import Call, Program, Runner, Slot, Tracer
 from nbxtensor.program.digest import digest
 from nbxtensor.program.host import INTEGER_LIMIT, evaluate
-from nbxtensor.program.names import function
 from nbxtensor.tensor.dispatch import table
+from nbxtensor.tensor.names import function
 
 Array = np.ndarray[Any, Any]
 

@@ -102,10 +102,18 @@ def test_every_package_that_is_imported_is_declared() -> None:
 
     extras = {extra: names(rows) for extra, rows in project["optional-dependencies"].items()}
     declared = names(project["dependencies"]).union(*(extras[e] for e in ("compile", "cuda", "onnx", "cli")))
-    declared = {"cuda" if d in ("cuda_core", "cuda_bindings") else d for d in declared}
+    declared = {"cuda" if d == "cuda_bindings" else d for d in declared}
     used = {m.split(".")[0] for p in MODULES for m, _, _ in imports(p)} - set(sys.stdlib_module_names) - {"nbxtensor"}
     assert used <= declared
     assert "torch" not in " ".join(str(rows) for rows in extras.values())
+
+
+def test_of_cuda_only_the_bindings_are_used() -> None:
+    """The extra ``cuda`` brings cuda-bindings and nothing else, so nothing else may be imported, not even by name."""
+    named = re.compile(r"""["'](cuda\.(?!py)[a-z_.]+)["']""")
+    used = {module for path in MODULES for module in named.findall(path.read_text())}
+    used |= {m for path in MODULES for m, _, _ in imports(path) if m.split(".")[0] == "cuda"}
+    assert used == {"cuda.bindings", "cuda.bindings.driver"}
 
 
 # Import of the package

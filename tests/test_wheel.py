@@ -61,6 +61,16 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert wheel.stat().st_size - packed < 2_000_000
 
 
+def test_what_an_extra_brings(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        needed = [line for line in archive.read(name).decode().splitlines() if line.startswith("Requires-Dist")]
+    assert [line for line in needed if line.endswith("extra == 'cuda'")] == [
+        "Requires-Dist: cuda-bindings<14,>=12.9; extra == 'cuda'"
+    ]
+    assert not any("cuda-core" in line or "torch" in line for line in needed)
+
+
 def test_softmax_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv/bin/python"

@@ -1,6 +1,5 @@
 """Write the calls of the demonstration's models for `nbxtensor certify`: ``python -m tools.demo_calls``."""
 
-import json
 import sys
 from collections.abc import Iterator
 
@@ -31,7 +30,7 @@ def calls() -> Iterator[Example]:
 
 def text() -> str:
     """The file: a call a line."""
-    return "".join(json.dumps(call.encode(), separators=(",", ":")) + "\n" for call in calls())
+    return "".join(f"{call}\n" for call in calls())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 
 from nbxtensor.certify.contents import content, declared_specials
 from nbxtensor.certify.example import Example, Spec
-from nbxtensor.certify.memory import Fences
+from nbxtensor.certify.memory import Fences, host_memory, settled
 from nbxtensor.certify.variants import Case
 from nbxtensor.device.protocol import Device
 from nbxtensor.tensor.create import to_numpy
@@ -20,7 +20,7 @@ PERIOD = 1_000_003
 
 
 def values_for(case: Case, fill: str, seed: int = 0) -> list[Array]:
-    """The values of every tensor of a call."""
+    """The values of every tensor of a call; of a huge one the memory of each, flat."""
     example = case.example
     if case.size == "huge":
         return content(example, fill, seed, PERIOD)
@@ -30,25 +30,7 @@ def values_for(case: Case, fill: str, seed: int = 0) -> list[Array]:
         arrays[0] = arrays[0].copy()
         flat = arrays[0].reshape(-1)
         flat[: specials.size] = specials[: flat.size]
-    return [_shared(a, s) for a, s in zip(arrays, example.specs, strict=True)]
-
-
-def _shared(array: Array, spec: Spec) -> Array:
-    """The values with those equal that share memory."""
-    for axis, step in enumerate(spec.strides):
-        if step == 0 and spec.shape[axis] > 1:
-            array = np.broadcast_to(np.take(array, [0], axis), array.shape)
-    return array
-
-
-def host_memory(spec: Spec, array: Array, shift: int, pattern: int) -> Array:
-    """The memory of an operand, `shift` elements and all gaps holding the pattern."""
-    low, high = spec.span
-    memory = np.full((high - low + shift) * spec.dtype.itemsize, pattern, np.uint8).view(spec.dtype.numpy)
-    steps = tuple(s * spec.dtype.itemsize for s in spec.strides)
-    view = np.lib.stride_tricks.as_strided(memory[shift - low :], spec.shape, steps)
-    view[...] = array
-    return memory
+    return [settled(s, a) for a, s in zip(arrays, example.specs, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +56,7 @@ def run(case: Case, arrays: list[Array], device: Device, fences: Fences, pattern
     def placed(spec: Spec) -> Tensor:
         low, _ = spec.span
         array = next(left)
-        if case.size == "huge" and not shift:
-            memory = np.ascontiguousarray(array)
-        else:
-            memory = host_memory(spec, array, shift, pattern)
+        memory = array if case.size == "huge" else host_memory(spec, array, shift, pattern)
         buffer = device.allocate(memory.nbytes)
         device.copy_from_host(buffer.ptr, raw(memory.reshape(-1)))
         tensor = Tensor(buffer, spec.shape, spec.strides, shift - low, spec.dtype, device)

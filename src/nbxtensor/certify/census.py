@@ -4,15 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbxtensor.base.errors import ArgumentError, NbxError
-from nbxtensor.certify.example import Example, Spec, keys_of
+from nbxtensor.base.errors import NbxError
+from nbxtensor.certify.example import Example, keys_of
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import bound
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.onnx.graph import Array
 from nbxtensor.onnx.model import Model
 from nbxtensor.program.calls import Operand, Program, Slot
-from nbxtensor.program.names import function
+from nbxtensor.tensor.names import function
 from nbxtensor.tensor.tensor import Tensor, empty
 from nbxtensor.tuning.choose import Use
 from nbxtensor.tuning.key import LaunchKey
@@ -60,12 +61,7 @@ class Census:
         if example in self._seen:
             return
         self._seen[example] = False
-        try:
-            seen = keys_of(example, self.device.profile, self.device)
-        except NbxError:
-            raise
-        except (TypeError, ValueError, AttributeError, IndexError) as error:  # operators trust the types of attributes
-            raise ArgumentError("nbxtensor certify", f"{example} cannot be called: {error}") from error
+        seen = keys_of(example, self.device.profile, self.device)
         self._seen[example] = bool(seen)
         self._enter(example, seen)
 
@@ -114,7 +110,7 @@ def _calls(program: Program, tensors: dict[int, Any]) -> Iterator[Example]:
         results: Any = [result] if isinstance(result, Tensor) else result
         for slot, tensor in zip(call.results, results, strict=True):
             tensors[slot] = tensor
-        yield Example(call.op, tuple(_described(o) for o in operands), call.attributes)
+        yield bound(call.op, operands, dict(call.attributes))
 
 
 def _looked_up(operand: Operand, tensors: dict[int, Any]) -> Any:
@@ -122,12 +118,4 @@ def _looked_up(operand: Operand, tensors: dict[int, Any]) -> Any:
         return tensors[operand.index]
     if isinstance(operand, tuple) and any(isinstance(part, Slot) for part in operand):
         return [_looked_up(part, tensors) for part in operand]
-    return operand
-
-
-def _described(operand: Any) -> Any:
-    if isinstance(operand, Tensor):
-        return Spec(operand.shape, operand.strides, operand.dtype)
-    if isinstance(operand, list):
-        return tuple(_described(part) for part in operand)  # pyright: ignore[reportUnknownVariableType]
     return operand

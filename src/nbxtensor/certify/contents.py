@@ -86,17 +86,22 @@ def _indices(example: Example, spec: Spec, shape: tuple[int, ...], fill: str, rn
 
 
 def content(example: Example, fill: str, seed: int, most: int | None = None) -> list[Array]:
-    """One array for each tensor of a call, of its shape and dtype; after `most` elements the content repeats."""
+    """One array for each tensor of a call, of its shape and dtype.
+
+    With `most` that is the memory of each instead, flat, whatever the strides; its content repeats after `most`
+    elements.
+    """
     at = _INDEXING.get(example.operator)
     arrays: list[Array] = []
     for position, spec in enumerate(example.specs):
         rng = np.random.default_rng([seed, position, sorted(FILLS).index(fill)])
-        shape = spec.shape if most is None or spec.size <= most else (most,)
+        low, high = spec.span
+        shape = spec.shape if most is None else (min(most, high - low),)
         if position == at:
             drawn = _indices(example, spec, shape, fill, rng)
         else:
             drawn = _drawn(example.operator, position, spec.dtype, shape, fill, rng)
-        arrays.append(np.asarray(drawn) if shape == spec.shape else np.resize(drawn, spec.shape))
+        arrays.append(np.asarray(drawn) if most is None else np.resize(drawn, high - low))
     return arrays
 
 

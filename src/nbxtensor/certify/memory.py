@@ -3,13 +3,16 @@
 import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from nbxtensor.base.shapes import may_overlap_itself
+from nbxtensor.certify.example import Spec
 from nbxtensor.device.protocol import Buffer, Device
 from nbxtensor.tensor.host import raw
 
+Array: TypeAlias = np.ndarray[Any, Any]
 FENCE = 1 << 16
 """Bytes before and after each block."""
 PATTERNS = (0xFF, 0xAA)
@@ -26,6 +29,31 @@ def set_bytes(device: Device, ptr: int, nbytes: int, value: int) -> None:
     driver = open_driver()
     stream = driver.CUstream(getattr(device, "current_stream", 1))
     call(driver, "certify", "poisoning memory", driver.cuMemsetD8Async(ptr, value, nbytes, stream))
+
+
+def _view(memory: Array, spec: Spec, shift: int) -> Array:
+    """The operand that lies `shift` elements from the start of its memory."""
+    low, _ = spec.span
+    steps = tuple(s * spec.dtype.itemsize for s in spec.strides)
+    return np.lib.stride_tricks.as_strided(memory[shift - low :], spec.shape, steps)
+
+
+def host_memory(spec: Spec, array: Array, shift: int, pattern: int) -> Array:
+    """The memory of an operand, `shift` elements and all gaps holding the pattern."""
+    low, high = spec.span
+    memory = np.full((high - low + shift) * spec.dtype.itemsize, pattern, np.uint8).view(spec.dtype.numpy)
+    _view(memory, spec, shift)[...] = array
+    return memory
+
+
+def settled(spec: Spec, array: Array) -> Array:
+    """The values that an operand has once `array` is written to its memory: elements that share it have one value.
+
+    Written again, they stay what they are.
+    """
+    if not may_overlap_itself(spec.shape, spec.strides):
+        return array
+    return _view(host_memory(spec, array, 0, 0), spec, 0).copy()
 
 
 class Fenced:

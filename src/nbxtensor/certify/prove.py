@@ -12,6 +12,7 @@ from nbxtensor.certify.compiling import Compiled, available, compiled
 from nbxtensor.certify.contents import FILLS, RANDOM
 from nbxtensor.certify.example import Example, place
 from nbxtensor.certify.memory import PATTERNS, poisoned
+from nbxtensor.certify.needs import require
 from nbxtensor.certify.variants import Case, cases, family, planned
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.jobs import Job
@@ -164,6 +165,16 @@ class Prover:
         )
         return of_large <= of_small
 
+    def require_memory(self) -> None:
+        """Refuse a proof that memory cannot hold, before anything of it is made.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The device, or the host, has too little free memory.
+        """
+        require(((trial.case.example, trial.case.size) for trial in self._trials), self.device)
+
     # Compiling
 
     def jobs(self) -> list[Job]:
@@ -239,8 +250,8 @@ class Prover:
             proof.artifacts = self._artifacts(wish)
             if not any(family(key) == family(self.key) for key, _ in wish.taken):
                 proof.throw_out("no call asked for it")
-        except NbxError as error:
-            proof.throw_out(str(error))
+        except (NbxError, MemoryError) as error:
+            proof.throw_out(str(error) or "memory was used up")
             self.device.synchronize()  # raises where the device is lost: nothing after this could be trusted
         finally:
             forget_plans()

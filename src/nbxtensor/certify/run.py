@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.errors import CertificateError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.certify.census import Entry, kind
 from nbxtensor.certify.compiling import Compiled, compiled
 from nbxtensor.certify.example import Example, decode
+from nbxtensor.certify.needs import require
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.store import add, read, table_path
 from nbxtensor.certify.timing import Choice, Clock, choose, clock_for, timed
@@ -101,7 +102,8 @@ class Outcome:
     ----------
     verdict
         ``chosen``: a setting beat the default; ``tie``: the default stays; ``extended``: more calls were proved with
-        the setting that a certificate has; ``covered``: nothing was to do; ``refused``: the default is not proved.
+        the setting that a certificate has; ``covered``: nothing was to do; ``refused``: the default is not proved, or
+        memory cannot hold the calls.
     thrown_out
         Settings that were not proved, and why.
     """
@@ -118,7 +120,7 @@ class Outcome:
         """The outcome in one line."""
         parts = [f"{self.verdict:9}", str(self.key), f"{self.seconds:.1f} s"]
         time: Mapping[str, Any] = {} if self.certificate is None else self.certificate.time
-        if "us" in time and self.verdict in ("chosen", "tie"):
+        if {"us", "default"} <= time.keys() and self.verdict in ("chosen", "tie"):
             parts.append(f"{time['us']:g} us, default {time['default']:g} us")
         if self.thrown_out:
             parts.append(f"{counted(len(self.thrown_out), 'setting')} thrown out")
@@ -200,6 +202,13 @@ class Certifier:
         entry, known, prover = work.entry, work.known, work.prover
         if prover is None:
             return Outcome(entry.key, "covered", known.setting, known.certificate)
+        try:
+            prover.require_memory()
+            for example in entry.examples[:MOST_TIMED]:
+                require([(example, "huge")], self.device)
+        except OutOfMemoryError as error:
+            lacking = ((entry.candidates[0], str(error)),)
+            return Outcome(entry.key, "refused", None, None, lacking, time.monotonic() - begin)
         prover.compile()
         prover.prove()
         proved = [p for p in prover.proofs if not p.reason]
@@ -233,7 +242,7 @@ class Certifier:
             proof={
                 "bits": prover.bits,
                 "error": None if proof.error is None else float(f"{proof.error:.3f}"),
-                "calls": [e.encode() for e in entry.examples],
+                "calls": [str(e) for e in entry.examples],
                 "proved": f"{sum(not p.reason for p in prover.proofs)} of {len(prover.proofs)}",
                 "runs": proof.runs,
             },

@@ -1,14 +1,12 @@
 """The calls of the benchmarks, and one of every operator: what is certified when nothing else is asked for."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import NbxError
 from nbxtensor.certify.asked import example_of, sample_dtypes, tensors_needed
-from nbxtensor.certify.example import Example, decode, plain
+from nbxtensor.kernel.call_text import Example, call_of
 from nbxtensor.kernel.declare import operators
 from nbxtensor.tensor.dispatch import table
 
@@ -39,80 +37,86 @@ CPU_MATRICES = ((1024, 1024, 1024), (128, 384, 384), (128, 384, 1536), (128, 153
 CPU_SORTED = ((1000, 1000), (64, 151936), (1, 10_000_000))
 CPU_SELECTED = (((1000, 1000), 10), ((1000, 1000), 200), ((64, 151936), 50), ((1, 151936), 50), ((1, 10_000_000), 100))
 
-DEMO = Path(__file__).with_name("demo_calls.json")
+DEMO = Path(__file__).with_name("demo_calls.txt")
 """A call a line, made by tools/demo_calls.py."""
 OTHER_SIZE = 1 << 20
 """Elements of the call that stands for an operator which no benchmark measures."""
 OTHERS = (
-    ("conv", "8x64x32x32 64x64x3x3"), ("max_pool", "8x64x32x32"), ("avg_pool", "8x64x32x32"),
-    ("take", "4096x384 1024"), ("take_along_axis", "1024x1024 1024x64"), ("gather_nd", "64x32x384 1024x2"),
-    ("embedding", "8x128 30522x384"), ("linear", "1024x384 1536x384 1536"), ("concat", "1024x512 1024x512"),
-    ("stack", "512x512 512x512"), ("pad", "1024x1024"), ("repeat", "1024x256"), ("clip", "1048576 =0.5 =1"),
-    ("arange", "1048576"), ("tril", "1024x1024"), ("matmul", "1024x384 384x1536"),
-)  # fmt: skip
-"""Operators whose operands differ in shape, or that have no samples, and the shapes of a call."""
-
-
-def _call(name: str, shapes: list[tuple[int, ...]], dtype: DType, **attributes: object) -> Example:
-    made = example_of(name, ["x".join(map(str, s)) for s in shapes], dtype)
-    given = dict(made.attributes) | attributes
-    return Example(made.operator, made.operands, tuple(sorted(given.items())))
+    "conv(float32[8, 64, 32, 32], float32[64, 64, 3, 3])",
+    "max_pool(float32[8, 64, 32, 32], kernel=3)",
+    "avg_pool(float32[8, 64, 32, 32], kernel=3)",
+    "take(float32[4096, 384], int64[1024], axis=-1)",
+    "take_along_axis(float32[1024, 1024], int64[1024, 64])",
+    "gather_nd(float32[64, 32, 384], int64[1024, 2])",
+    "embedding(int64[8, 128], float32[30522, 384])",
+    "linear(float32[1024, 384], float32[1536, 384], float32[1536])",
+    "concat([float32[1024, 512], float32[1024, 512]])",
+    "stack([float32[512, 512], float32[512, 512]])",
+    "pad(float32[1024, 1024], pad_width=1)",
+    "repeat(float32[1024, 256], repeats=2, axis=-1)",
+    "clip(float32[1048576], 0.5, 1)",
+    "arange(1048576, dtype=float32)",
+    "linspace(0.0, 1.0, num=1048576, endpoint=False)",
+    "tril(float32[1024, 1024])",
+    "matmul(float32[1024, 384], float32[384, 1536])",
+)
+"""Calls of operators whose operands differ in shape, or that have no samples."""
 
 
 def _on_gpus() -> Iterator[Example]:
     """What matters most comes first: time on a GPU is short."""
     kinds = (dtypes.float32, dtypes.bfloat16)
     for kind in kinds:
-        yield from (_call(name, [(GPU_SIZES[0],)], kind) for name in ELEMENTWISE[:7])
-        yield from (_call(name, [GPU_ROWS[0]], kind) for name in ALONG_ROWS)
+        yield from (example_of(name, [(GPU_SIZES[0],)], kind) for name in ELEMENTWISE[:7])
+        yield from (example_of(name, [GPU_ROWS[0]], kind) for name in ALONG_ROWS)
     for at, (sorted_kind, shape) in enumerate(GPU_SORTED[:-1]):
         if at < len(GPU_SELECTED):
             selected, k = GPU_SELECTED[at]
-            yield _call("topk", [selected], dtypes.float32, k=k)
-        yield _call("sort_with_indices", [shape], dtypes.dtype(sorted_kind))
+            yield example_of("topk", [selected], dtypes.float32, k=k)
+        yield example_of("sort_with_indices", [shape], dtypes.dtype(sorted_kind))
         for kind in kinds:
             if at + 1 < len(GPU_SIZES):
-                yield from (_call(name, [(GPU_SIZES[at + 1],)], kind) for name in ELEMENTWISE[:7])
+                yield from (example_of(name, [(GPU_SIZES[at + 1],)], kind) for name in ELEMENTWISE[:7])
             if at + 1 < len(GPU_ROWS):
-                yield from (_call(name, [GPU_ROWS[at + 1]], kind) for name in ALONG_ROWS)
+                yield from (example_of(name, [GPU_ROWS[at + 1]], kind) for name in ALONG_ROWS)
         if at < len(GPU_SCANNED):
             scanned_kind, scanned, axis = GPU_SCANNED[at]
-            yield _call("cumulative_sum", [scanned], dtypes.dtype(scanned_kind), axis=axis)
+            yield example_of("cumulative_sum", [scanned], dtypes.dtype(scanned_kind), axis=axis)
     last_kind, shape = GPU_SORTED[-1]
-    yield _call("sort_with_indices", [shape], dtypes.dtype(last_kind))
+    yield example_of("sort_with_indices", [shape], dtypes.dtype(last_kind))
 
 
 def _on_cpus() -> Iterator[Example]:
     for size in CPU_SIZES:
-        yield from (_call(name, [(size,)], dtypes.float32) for name in ELEMENTWISE)
+        yield from (example_of(name, [(size,)], dtypes.float32) for name in ELEMENTWISE)
     for shape in CPU_ROWS:
-        yield from (_call(name, [shape], dtypes.float32) for name in (*ALONG_ROWS, "sum", "cumulative_sum"))
+        yield from (example_of(name, [shape], dtypes.float32) for name in (*ALONG_ROWS, "sum", "cumulative_sum"))
     for m, k, n in CPU_MATRICES:
-        yield _call("matmul", [(m, k), (k, n)], dtypes.float32)
+        yield example_of("matmul", [(m, k), (k, n)], dtypes.float32)
     for kind in (dtypes.float32, dtypes.int32):
         for shape in CPU_SORTED:
-            yield _call("sort", [shape], kind)
-            yield _call("argsort", [shape], kind)
+            yield example_of("sort", [shape], kind)
+            yield example_of("argsort", [shape], kind)
         for shape, k in CPU_SELECTED:
-            yield _call("topk", [shape], kind, k=k)
+            yield example_of("topk", [shape], kind, k=k)
 
 
 def _others() -> Iterator[Example]:
     """A call of every operator that has samples, or is in `OTHERS`."""
-    for name, shapes in OTHERS:
-        yield example_of(name, shapes.split(), dtypes.float32)
     table["add"]  # loads every operator
-    named = {name for name, _ in OTHERS}
+    written_out = [call_of(text) for text in OTHERS]
+    yield from written_out
+    named = {call.operator for call in written_out}
     for name, op in sorted(operators.items()):
         usual = sample_dtypes(op)
         special = any(d is not None and not d.is_bool for d in usual)
-        if name in named or op.samples is None or special or not tensors_needed(op):
+        if name in named or op.samples is None or special or not tensors_needed(name):
             continue
         flat = not any(s != (4097,) for s in _sample_shapes(name))
         shape = (OTHER_SIZE,) if flat else (OTHER_SIZE // 1024, 1024)
         kind = dtypes.int32 if name.startswith("bitwise") else dtypes.float32
         try:
-            yield example_of(name, ["x".join(map(str, shape))], kind)
+            yield example_of(name, [shape], kind)
         except NbxError:  # needs operands of several shapes
             continue
 
@@ -129,7 +133,7 @@ def _sample_shapes(name: str) -> list[tuple[int, ...]]:
 def demo_calls() -> Iterator[Example]:
     """The calls of the demonstration's models: MiniLM [1, 128] and [8, 128], magika [1, 2048] and [16, 2048]."""
     for line in DEMO.read_text().splitlines():
-        yield decode(json.loads(line))
+        yield call_of(line)
 
 
 def usual_calls(gpu: bool) -> Iterator[Example]:
@@ -141,4 +145,4 @@ def usual_calls(gpu: bool) -> Iterator[Example]:
     yield from demo_calls()
     yield from bench[founding:]
     yield from _others()
-    yield Example("copy_into", (plain((OTHER_SIZE,), dtypes.float32), 0.0))
+    yield call_of(f"copy_into(float32[{OTHER_SIZE}], 0.0)")

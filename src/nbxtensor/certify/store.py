@@ -1,14 +1,12 @@
 """Writing tables: whole or not at all, beside other processes that write the same ones."""
 
-import contextlib
-import json
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.files import replace_file, target_of
 from nbxtensor.compiler.key_lock import Lock, key_lock
 from nbxtensor.tuning.certificate import Certificate, merged, read_table, write_table
 from nbxtensor.tuning.tables import read_file
@@ -43,10 +41,9 @@ def united(old: Certificate, new: Certificate) -> Certificate:
     """Two certificates of one key: what both prove, if they say the same setting, else the newer one."""
     if old.setting != new.setting:
         return new
-    calls = {json.dumps(call): call for one in (old, new) for call in one.proof.get("calls", ())}
     proof = {
         **new.proof,
-        "calls": [calls[text] for text in sorted(calls)],
+        "calls": sorted({call for one in (old, new) for call in one.proof.get("calls", ())}),
         "error": max((one.proof["error"] for one in (old, new) if one.proof.get("error") is not None), default=None),
     }
     return replace(merged(old, new), proof=proof)
@@ -76,7 +73,7 @@ def add(folder: Path, arch: str, operator: str, certificate: Certificate, fresh:
     CertificateError
         The table would be larger than `MOST_BYTES`, or is damaged.
     """
-    path = table_path(folder, arch, operator)
+    path = target_of(table_path(folder, arch, operator))  # a link stays, and its lock is that of what it leads to
     with _alone(path.parent, operator):
         found = read(path)
         old = None if fresh else found.get(certificate.key)
@@ -89,11 +86,4 @@ def add(folder: Path, arch: str, operator: str, certificate: Certificate, fresh:
                 got=f"{len(text):,} bytes, {len(found)} keys",
                 mend="certify fewer shapes or dtypes, or other --output folders for different purposes",
             )
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(text)
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_file(path, text.encode())

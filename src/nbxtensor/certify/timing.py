@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nbxtensor.certify.calls import Array, values_for
+from nbxtensor.certify.calls import values_for
 from nbxtensor.certify.example import Example, Spec, place
 from nbxtensor.certify.memory import set_bytes
 from nbxtensor.certify.variants import Case
@@ -140,13 +140,7 @@ def operands_of(example: Example, device: Device) -> list[Any]:
 
     def placed(spec: Spec) -> Tensor:
         tensor = place(spec, device)
-        array: Array = next(left)
-        if tensor.is_contiguous:
-            device.copy_from_host(tensor.ptr, raw(np.ascontiguousarray(array)))
-        else:
-            low, high = spec.span
-            flat = np.resize(array.reshape(-1), high - low)
-            device.copy_from_host(tensor.buffer.ptr, raw(flat))
+        device.copy_from_host(tensor.buffer.ptr, raw(next(left)))
         return tensor
 
     return example.map(placed)

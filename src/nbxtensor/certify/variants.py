@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from nbxtensor.base.errors import NbxError
-from nbxtensor.base.shapes import contiguous_strides
+from nbxtensor.base.shapes import contiguous_strides, may_overlap_itself
 from nbxtensor.certify.example import Example, Spec, keys_of, place, takes_out
+from nbxtensor.certify.needs import Size, footprint
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
@@ -23,9 +23,6 @@ LIGHT, HEAVY, LARGE = 1 << 18, 1 << 22, 1 << 26
 """Elements up to which a call is tried with every content, with few, and with one; beyond, without references."""
 _SIZES = (1, 2, 3, 4, 8, 16, 32, 48, 64, 112, 208, 496, 1008, 2064, 4112, 16_400, 32_784, 65_552)
 _LESS = (1, 2, 3, 4, 7, 8, 16, 32, 64, 128)
-
-
-Size = Literal["light", "heavy", "large", "huge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +56,12 @@ class Search:
     def __init__(self, key: LaunchKey, candidates: Sequence[object], device: Device) -> None:
         self._family = family(key)
         self._candidates = tuple(candidates)
-        self._device = device
+        self.device = device
 
     def suits(self, example: Example) -> bool:
         """Whether the call asks for a setting of the family."""
         with suppress(NbxError, ValueError, IndexError):
-            seen = keys_of(example, self._device.profile, self._device)
+            seen = keys_of(example, self.device.profile, self.device)
             return any(family(k) == self._family and use.candidates == self._candidates for k, use in seen.items())
         return False
 
@@ -103,7 +100,10 @@ def _with_extent(example: Example, axes: Axes, new: int) -> Example:
 
 
 def _resized(spec: Spec, shape: tuple[int, ...]) -> Spec:
-    """`spec` in another shape: axes nest as they did, and steps of 0 and of gaps stay."""
+    """`spec` in another shape: axes nest as they did, and steps of 0 and of gaps stay, and those that overlap."""
+    moving = [n if step else 1 for n, step in zip(spec.shape, spec.strides, strict=True)]
+    if may_overlap_itself(moving, spec.strides):
+        return Spec(shape, spec.strides, spec.dtype)
     if spec.strides == contiguous_strides(spec.shape):
         return Spec(shape, contiguous_strides(shape), spec.dtype)
     order = sorted(range(len(shape)), key=lambda d: (abs(spec.strides[d]), spec.shape[d] != 1))
@@ -120,21 +120,28 @@ def _resized(spec: Spec, shape: tuple[int, ...]) -> Spec:
     return Spec(shape, tuple(strides), spec.dtype)
 
 
-def _elements(example: Example) -> int:
+def _elements(example: Example, device: Device) -> int:
+    """Elements of the largest operand or result; of a call that cannot be made, of the largest operand."""
+    with suppress(NbxError, ValueError, IndexError):
+        return footprint(example, device).elements
     return max((s.size for s in example.specs), default=0)
 
 
 def shrunk(example: Example, search: Search) -> Example:
     """The example with fewer programs, where it is large: extents that do not decide the kernel get small."""
+    elements = _elements(example, search.device)
     for old, axes in _moves(example):
-        if _elements(example) <= LIGHT:
+        if elements <= LIGHT:
             break
         odd = old % 16
         for size in _SIZES:
             new = size + odd if odd or size >= 16 else 16 * size
             smaller = _with_extent(example, axes, new)
-            if new < old and ENOUGH <= _elements(smaller) < _elements(example) and search.suits(smaller):
-                example = smaller
+            if new >= old or not search.suits(smaller):
+                continue
+            fewer = _elements(smaller, search.device)
+            if ENOUGH <= fewer < elements:
+                example, elements = smaller, fewer
                 break
     return example
 
@@ -174,7 +181,7 @@ def cases(key: LaunchKey, candidates: Sequence[object], example: Example, device
     """
     search = Search(key, candidates, device)
     small = shrunk(example, search)
-    size = _size(small)
+    size = _size(small, device)
     found = [Case(small, "as given" if small == example else "fewer programs", size)]
     if small != example:
         found.append(Case(example, "as given", "huge"))
@@ -192,8 +199,8 @@ def cases(key: LaunchKey, candidates: Sequence[object], example: Example, device
     return found
 
 
-def _size(example: Example) -> Size:
-    elements = _elements(example)
+def _size(example: Example, device: Device) -> Size:
+    elements = _elements(example, device)
     return "light" if elements <= LIGHT else "heavy" if elements <= HEAVY else "large" if elements <= LARGE else "huge"
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.errors import CertificateError, OutOfMemoryError
 from nbxtensor.certify.census import Census
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.run import calls_of, covered, standing
@@ -12,7 +12,7 @@ from nbxtensor.compiler.available import missing_compilers
 from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import Certificate
 
-Verdict = Literal["proved", "failed", "stale"]
+Verdict = Literal["proved", "failed", "stale", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Verified:
     ----------
     verdict
         ``proved``; ``failed``: the code differs, or its results do; ``stale``: it is for code that this version does
-        not have.
+        not have; ``skipped``: memory cannot hold its calls here.
     reason
         Why it is not proved.
     runs, error
@@ -57,6 +57,10 @@ def verify(certificate: Certificate, device: Device) -> Verified:
     prover = Prover(entry, device, [known.setting], examples, ready_only)
     if not prover.cases:
         return Verified(certificate, "stale", "its code is in no pack in use, and nothing can be compiled")
+    try:
+        prover.require_memory()
+    except OutOfMemoryError as error:
+        return Verified(certificate, "skipped", str(error))
     prover.compile()
     prover.prove()
     proof = prover.proofs[-1]
@@ -75,7 +79,7 @@ def _differs(certificate: Certificate, proof: Proof) -> str:
 
 def summary(found: Sequence[Verified]) -> dict[str, int]:
     """How many have each verdict."""
-    counts: dict[str, int] = {"proved": 0, "failed": 0, "stale": 0}
+    counts: dict[str, int] = dict.fromkeys(get_args(Verdict), 0)
     for one in found:
         counts[one.verdict] += 1
     return counts

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from nbxtensor.base.text import counted
+from nbxtensor.cli.show import artifact_facts, print_table, size
 from nbxtensor.compiler.store import ArtifactStore, Entry, default_store
 from nbxtensor.device.artifact import Artifact
 
@@ -34,31 +35,13 @@ def _row(entry: Entry, artifact: Artifact | None) -> dict[str, Any]:
         **row,
         "kernel": artifact.symbol,
         "target": str(artifact.target),
-        "signature": list(artifact.signature),
-        "constants": dict(artifact.constants),
-        "num_warps": artifact.options.num_warps,
-        "registers": artifact.resources.registers,
-        "stack_bytes": artifact.resources.stack_bytes,
-        "shared_bytes": artifact.resources.shared_bytes,
+        **artifact_facts(artifact),
         "compiler": artifact.compiler,
     }
 
 
-def _size(nbytes: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} GiB"
-
-
 def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console  # drawn only where no --json is asked for
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("key", "kernel", "target", "size", "registers", "stack", "last used"):
-        table.add_column(name, justify="right" if name in ("size", "registers", "stack") else "left")
+    cells: list[tuple[str, ...]] = []
     for row in rows:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
         facts = ("(damaged)", "", "", "") if row.get("damaged") else None
@@ -68,12 +51,12 @@ def _table(store: ArtifactStore, rows: list[dict[str, Any]]) -> None:
             str(row["registers"] or ""),
             str(row["stack_bytes"]),
         )
-        table.add_row(row["key"][:_KEY_DIGITS], kernel, target, _size(row["bytes"]), registers, stack, used)
-    console = Console(soft_wrap=True)
+        cells.append((row["key"][:_KEY_DIGITS], kernel, target, size(row["bytes"]), registers, stack, used))
     if rows:
-        console.print(table)
+        columns = ("key", "kernel", "target", "size", "registers", "stack", "last used")
+        print_table("", columns, cells, right=("size", "registers", "stack"))
     total = sum(row["bytes"] for row in rows)
-    click.echo(f"{counted(len(rows), 'kernel')}, {_size(total)} of {_size(store.limit)} in {store.root}")
+    click.echo(f"{counted(len(rows), 'kernel')}, {size(total)} of {size(store.limit)} in {store.root}")
 
 
 @command.command("ls")
@@ -110,4 +93,4 @@ def clear_entries(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"removed": count, "bytes": nbytes}))
     else:
-        click.echo(f"removed {counted(count, 'kernel')}, {_size(nbytes)}")
+        click.echo(f"removed {counted(count, 'kernel')}, {size(nbytes)}")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,15 +11,20 @@ from typing import Any
 import click
 
 from nbxtensor.base.errors import ArgumentError
-from nbxtensor.base.knobs import tables_dir
 from nbxtensor.base.text import counted
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.certify.run import Certifier, Outcome, Report, certify
+from nbxtensor.certify.run import Certifier, Outcome, Report, Status, certify, standing
+from nbxtensor.certify.store import read, table_path
 from nbxtensor.cli.certify_calls import call_options, census_of, device_for
+from nbxtensor.cli.outputs import require_tables, tables_folder
+from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import encode
+from nbxtensor.tuning.tables import named_tables
 
 FUNCTION = "nbxtensor certify"
 MANY = 10
+STATUSES: tuple[Status, ...] = ("certified", "partly", "stale", "uncertified")
+"""The best first."""
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -69,25 +75,35 @@ def progress(total: int) -> Generator[Callable[[Outcome], None]]:
         yield advance
 
 
-def show_list(census: Census, entries: Sequence[Entry], certifier: Certifier, as_json: bool) -> None:
-    """Print the keys, their candidates and what the tables say of them."""
-    rows = [
-        {
-            "key": str(entry.key),
-            "status": certifier.known(entry).status,
-            "candidates": [encode(c) for c in entry.candidates],
-            "calls": [str(e) for e in entry.examples],
-        }
-        for entry in entries
-    ]
+def best_standing(entry: Entry, device: Device, folder: Path) -> tuple[Status, str]:
+    """What the tables that launches look into, and those of `folder`, say of a key at best, and which one says it."""
+    key, own = entry.key, table_path(folder, entry.key.arch, entry.key.operator)
+    found: list[tuple[Status, str]] = []
+    for where, table in ({str(own): read(own)} | named_tables(key.arch, key.operator)).items():
+        if str(key) in table:
+            found.append((standing(entry, table[str(key)], device).status, where))
+    return min(found, key=lambda one: STATUSES.index(one[0]), default=("uncertified", ""))
+
+
+def show_list(census: Census, entries: Sequence[Entry], folder: Path, as_json: bool) -> None:
+    """Print the keys, their candidates, and what which table says of them."""
+    rows: list[dict[str, Any]] = []
+    for entry in entries:
+        status, where = best_standing(entry, census.device, folder)
+        candidates, calls = [encode(c) for c in entry.candidates], [str(e) for e in entry.examples]
+        rows.append({"key": str(entry.key), "status": status, "table": where, "candidates": candidates, "calls": calls})
     if as_json:
         click.echo(json.dumps({"keys": rows, "left_out": census.left_out}, indent=1))
         return
     for row in rows:
-        calls: Any = row["calls"]
+        calls = row["calls"]
         more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
         candidates = counted(len(row["candidates"]), "candidate")
-        click.echo(f"{row['status']:11}  {candidates:>12}  {row['key']}  {calls[0]}{more}")
+        by = f"  by {row['table']}" if row["table"] else ""
+        click.echo(f"{row['status']:11}  {candidates:>12}  {row['key']}  {calls[0]}{more}{by}")
+    counts = Counter((row["status"], row["table"]) for row in rows)
+    for (status, where), count in sorted(counts.items()):
+        click.echo(f"{count:5} {status}{f' by {where}' if where else ''}")
     click.echo(f"{counted(len(rows), 'key')}")
 
 
@@ -122,7 +138,9 @@ def show_report(report: Report, certifier: Certifier, as_json: bool) -> None:
 @click.option("--output", default=None, type=click.Path(path_type=Path), help="Folder of the tables (NBX_TABLES).")
 @click.option("--budget", default=None, metavar="TIME", help="Begin no key after this time: 120s, 5min.")
 @click.option("--again", is_flag=True, help="Prove and time also what is certified.")
-@click.option("--list", "only_list", is_flag=True, help="Print keys, candidates and status; run nothing.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="Print keys, candidates, and which table certifies them; run nothing."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     name: str | None,
@@ -144,21 +162,23 @@ def command(
     \b
     Examples:
       nbxtensor certify --op softmax --shapes 65536x1024 --dtype bfloat16
-      nbxtensor certify --op layer_norm --shapes 4096x768 --shapes 768 --shapes 768
+      nbxtensor certify --op add --shapes 64x1024 --shapes 1024
+      nbxtensor certify --op 'topk(float32[64, 32000], k=50), exp(float16[64:1, 1000:64])'
       nbxtensor certify --model model.onnx --dim batch=1,8 --budget 5min
       nbxtensor certify --arch sm_90 --list
     """
     end = None if budget is None else seconds_of(budget)
     device = device_for(name, arch, only_list, FUNCTION)
     census = census_of(device, function=FUNCTION, **calls)
-    folder = tables_dir.get() if output is None else output
+    folder = tables_folder(output, FUNCTION)
     # Keys that many operators share come last: they take longest.
     entries = sorted(census.entries.values(), key=lambda entry: len(entry.examples) > MANY)
     if only_list:
-        show_list(census, entries, Certifier(device, folder), as_json)
+        show_list(census, entries, folder, as_json)
         return 0
     if not entries:
         raise ArgumentError(FUNCTION, "these calls launch nothing that has settings")
+    require_tables(folder, device.target.arch, (entry.key.operator for entry in entries), FUNCTION)
     certifier = Certifier(device, folder, again)
     with progress(len(entries)) as show:
         report = certify(certifier, entries, end, show)

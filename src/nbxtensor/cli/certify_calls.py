@@ -1,6 +1,6 @@
 """What `certify` and `verify` share: which device, and which calls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,12 +9,15 @@ import click
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
 from nbxtensor.base.knobs import CPU_LEVELS, cpu_level
-from nbxtensor.certify.asked import example_of
+from nbxtensor.certify.asked import Shape, example_of, shape_of
 from nbxtensor.certify.census import Census
+from nbxtensor.certify.example import Example
 from nbxtensor.certify.shapes import usual_calls
+from nbxtensor.cli.pack_calls import ops_option
 from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
 from nbxtensor.device import discover, get
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import calls_of
 from nbxtensor.onnx.model import load
 from nbxtensor.tensor.defaults import default_device
 
@@ -22,11 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST_CONTENT = 64
 
 _OPTIONS = (
-    click.option("--op", "ops", multiple=True, metavar="NAME", help="An operator; several may be given."),
-    click.option("--shapes", multiple=True, metavar="SHAPE", help="Its operands, one each: 64x1024, 64x1024:bfloat16, 64x1024@2048x1 (strides), =2.5 (a scalar). Commas divide alternatives."),  # noqa: E501
-    click.option("--dtype", default=None, help="Dtype of operands that do not say (float32)."),
-    click.option("--attr", "attrs", multiple=True, metavar="NAME=VALUE", help="Another argument of the operator."),
-    click.option("--k", default=None, type=click.IntRange(min=1), help="The same as --attr k=K."),
+    ops_option("Operators at their usual shapes, or at those of --shapes"),
+    click.option("--shapes", multiple=True, metavar="SIZES", help="Shapes of the operands of operators that are only named, one each: 64x1024. Commas divide alternatives."),  # noqa: E501
+    click.option("--dtype", default=None, help="Dtype of these operands (float32)."),
     click.option("--model", "models", multiple=True, type=click.Path(path_type=Path), help="An ONNX file."),
     click.option("--dim", "dims", multiple=True, metavar="NAME=N[,N]", help="Sizes of models' dimensions (1)."),
     click.option("--device", "name", default=None, help="Where to run: cpu, cuda, cuda:1."),
@@ -63,7 +64,7 @@ def device_for(name: str | None, arch: str | None, look_only: bool, function: st
         here = [f"{one} ({get(one).target})" for one in discover()]
         raise DeviceError(
             function, "no device here has this architecture", got=arch, allowed=here,
-            mend="add --list to see the keys without running anything",
+            mend=f"run this where there is one; nbxtensor certify --list --arch {arch} shows its keys without one",
         )  # fmt: skip
     if not device.computes and not look_only:
         raise DeviceError(function, f"{device.name} computes nothing", allowed=discover())
@@ -84,8 +85,6 @@ def census_of(
     ops: Sequence[str],
     shapes: Sequence[str],
     dtype: str | None,
-    attrs: Sequence[str],
-    k: int | None,
     models: Sequence[Path],
     dims: Sequence[str],
     function: str,
@@ -97,8 +96,6 @@ def census_of(
     NbxError
         A call cannot be made, or a model cannot be read.
     """
-    if shapes and not ops:
-        raise ArgumentError(function, "--shapes needs the operator that they are for", mend="add --op NAME")
     if dims and not models:
         raise ArgumentError(function, "--dim needs a model", mend="add --model MODEL.onnx")
     census = Census(device)
@@ -108,16 +105,24 @@ def census_of(
             kind = dtypes.dtype(dtype, function)
         except TypeError as error:
             raise DTypeError(function, "not a dtype", got=dtype) from error
-    given = list(parse_pairs(attrs, "--attr", function).items()) + ([("k", str(k))] if k is not None else [])
-    for name in ops if shapes or given else ():
-        for alternative in _alternatives(shapes, function) if shapes else [[]]:
-            census.add(example_of(name, alternative, kind, given))
-    if ops and not shapes and not given:
-        wanted = [e for e in usual_calls(device.profile.warp_size > 1) if e.operator in ops]
-        for name in ops:
-            if not any(e.operator == name for e in wanted):
-                example_of(name, ())  # says what is missing
-        census.add_all(e for e in wanted if kind is None or any(s.dtype is kind for s in e.specs))
+    alternatives = _alternatives(shapes, function)
+    named: list[str] = []
+
+    def meant(name: str) -> Iterable[Example]:
+        named.append(name)
+        if shapes:
+            return [example_of(name, alternative, kind) for alternative in alternatives]
+        usual = [e for e in usual_calls(device.profile.warp_size > 1) if e.operator == name]
+        if not usual:
+            example_of(name, ())  # says what is missing
+        return [e for e in usual if kind is None or any(s.dtype is kind for s in e.specs)]
+
+    for text in ops:
+        for call in calls_of(text, meant):
+            census.add(call)
+    if (shapes or kind is not None) and not named:
+        mend = "add --op NAME; a call that is written out has its own"
+        raise ArgumentError(function, "--shapes and --dtype need an operator that is only named", mend=mend)
     for path in models:
         model = load(path)
         for one in _dims(dims, function):
@@ -130,10 +135,10 @@ def census_of(
     return census
 
 
-def _alternatives(shapes: Sequence[str], function: str) -> list[list[str]]:
-    """``a,b`` for one operand and ``c,d`` for the next: (a, c) and (b, d); a single text goes with all."""
-    parts = [[text] if text.startswith("=") else text.split(",") for text in shapes]
-    count = max(map(len, parts))
+def _alternatives(shapes: Sequence[str], function: str) -> list[list[Shape]]:
+    """``a,b`` for one operand and ``c,d`` for the next: (a, c) and (b, d); a single shape goes with all."""
+    parts = [[shape_of(part) for part in text.split(",")] for text in shapes]
+    count = max(map(len, parts), default=0)
     if any(len(p) not in (1, count) for p in parts):
         raise ArgumentError(function, "operands have different numbers of alternatives", got=" ".join(shapes))
     return [[p[i if len(p) > 1 else 0] for p in parts] for i in range(count)]

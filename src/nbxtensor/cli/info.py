@@ -1,6 +1,7 @@
 """``nbxtensor info``: what is installed and in use here, and which launches no certificate covers."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ from nbxtensor.cli.checks.core import Machine
 from nbxtensor.cli.checks.settings import knobs_set
 from nbxtensor.cli.checks.software import versions
 from nbxtensor.cli.gpus import Gpu
-from nbxtensor.cli.packs_in_use import packs_in_use
 from nbxtensor.cli.show import bandwidth, print_table, size
 from nbxtensor.cli.tables import all_tables
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.store import default_store
 from nbxtensor.device.cpu_level import choose_level
 from nbxtensor.device.cpu_memory import memory_info
@@ -64,7 +65,7 @@ def _cache() -> Row:
 def _packs() -> list[Row]:
     rows: list[Row] = []
     try:
-        for pack in packs_in_use():
+        for pack in packs.in_use():
             rows.append({"path": str(pack.path), "bytes": pack.path.stat().st_size, "manifest": dict(pack.manifest)})
     except (NbxError, OSError) as error:
         rows.append({"error": str(error)})
@@ -107,9 +108,9 @@ def _show(found: Row) -> None:
         entries = counted(cache["entries"], "kernel")
         click.echo(f"kernel cache: {entries}, {size(cache['bytes'])} of {size(cache['limit'])} in {place}\n")
     _show_tables(found["tables"])
-    packs = [(p.get("path", p.get("error", "")), size(p["bytes"]) if "bytes" in p else "") for p in found["packs"]]
-    if packs:
-        print_table("packs", ("path", "size"), packs)
+    rows = [(p.get("path", p.get("error", "")), size(p["bytes"]) if "bytes" in p else "") for p in found["packs"]]
+    if rows:
+        print_table("packs", ("path", "size"), rows)
     else:
         click.echo("packs: none in use\n")
     _show_uncertified(found["uncertified"])
@@ -155,9 +156,11 @@ def census(path: Path, dims: Sequence[str], device: str | None) -> Row:
         for use in sorted(seen.values(), key=lambda use: str(use.key))
     ]
     counts = Counter(row["status"] for row in keys)
+    named = [part for dim in dims for part in ("--dim", dim)]
     return {
         "model": str(path),
         "target": str(target),
+        "command": shlex.join(["nbxtensor", "certify", "--model", str(path), *named, "--arch", target.arch]),
         "shapes": {name: list(array.shape) for name, array in arrays.items()},
         "keys": keys,
         "counts": {status: counts[status] for status in ("certified", "uncertified", "stale")},
@@ -170,7 +173,7 @@ def _show_census(found: Row) -> None:
     print_table(title, ("status", "times", "key", "why"), rows)
     click.echo(", ".join(f"{n} {status}" for status, n in found["counts"].items()))
     if found["counts"]["certified"] < len(rows):
-        click.echo(f"certify them with: nbxtensor certify --model {found['model']} --arch {found['target']}")
+        click.echo(f"certify them with: {found['command']}")
 
 
 @click.command(short_help="Versions, devices, caches, certificates, and launches without one.")

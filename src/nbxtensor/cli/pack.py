@@ -11,10 +11,12 @@ from nbxtensor import __version__
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import progress
+from nbxtensor.cli.outputs import require_file
+from nbxtensor.cli.pack_calls import ops_option
 from nbxtensor.cli.pack_census import common_census, model_census, operator_census
 from nbxtensor.cli.pack_demo import demo_census
-from nbxtensor.cli.show import print_table
-from nbxtensor.compiler.pack_build import Census, build
+from nbxtensor.cli.show import artifact_facts, print_table
+from nbxtensor.compiler.pack_build import Wanted, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
 from nbxtensor.device.profile import known_profiles, target_of
 from nbxtensor.tuning.certificate import write_table
@@ -74,12 +76,7 @@ def summary(pack: Pack) -> dict[str, Any]:
                 "key": artifact.key,
                 "name": about["name"] or artifact.symbol,
                 "arch": artifact.target.arch,
-                "signature": list(artifact.signature),
-                "constants": dict(artifact.constants),
-                "num_warps": artifact.options.num_warps,
-                "registers": artifact.resources.registers,
-                "stack_bytes": artifact.resources.stack_bytes,
-                "shared_bytes": artifact.resources.shared_bytes,
+                **artifact_facts(artifact),
                 "bytes": pack.stored_bytes(number),
                 "binary_bytes": len(artifact.binary),
                 "from": about["from"],
@@ -108,9 +105,9 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     counts = ("kernels", "bytes", "registers", "stack", "shared")
     if kernels_too:
         rows = [[*key, *line(group)] for key, group in _groups(report["kernels"], "arch", "name")]
-        print_table("kernels", ("arch", "kernel", *counts), rows)
+        print_table("kernels", ("arch", "kernel", *counts), rows, right=counts)
     rows = [[*key, *line(group)] for key, group in _groups(report["kernels"], "arch")]
-    print_table("targets", ("arch", *counts), rows)
+    print_table("targets", ("arch", *counts), rows, right=counts)
     tables = f", {counted(len(report['certificates']), 'table')} of certificates" if report["certificates"] else ""
     click.echo(f"{report['file']}: {counted(len(report['kernels']), 'kernel')}, {report['bytes']:,} bytes{tables}")
 
@@ -126,9 +123,7 @@ def show(report: dict[str, Any], kernels_too: bool) -> None:
     help="Sizes of a dimension of the models' inputs (1): numbers and ranges like 1-8. "
     "INPUT.AXIS names one that has no name.",
 )
-@click.option(
-    "--ops", multiple=True, metavar="LIST", help="Operators at their usual sizes, or calls: softmax(float32[64,1000])."
-)
+@ops_option("Operators at their usual sizes")
 @click.option("--common", is_flag=True, help="The operators at the sizes that the package's own pack covers.")
 @click.option("--demo", is_flag=True, help="The two models of nbxtensor demo.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"The file to write, *{SUFFIX}.")
@@ -154,7 +149,7 @@ def command(
     Examples:
       nbxtensor pack --arch sm_80,sm_90 --model model.onnx --dim batch=1,8 --dim length=1-64 -o model.nbxpack
       nbxtensor pack --arch x86-64-v3 --ops softmax,sigmoid -o ops.nbxpack
-      nbxtensor pack --arch gfx942 --ops "softmax(float16[64,1000], axis=-1)" -o one.nbxpack
+      nbxtensor pack --arch gfx942 --ops 'softmax(float16[64, 1000], axis=0)' -o one.nbxpack
       nbxtensor pack --list model.nbxpack
     """
     if listed is not None:
@@ -163,8 +158,9 @@ def command(
         return 0
     if output is None or output.suffix != SUFFIX:
         raise ArgumentError(FUNCTION, "no pack to write was named", got=output, allowed=f"-o FILE{SUFFIX}")
+    require_file(output, FUNCTION, "name another file with -o")
     targets = chosen_arches(arches)
-    wanted = Census()
+    wanted = Wanted()
     model_census(wanted, targets, models, dims)
     operator_census(wanted, targets, ops)
     if common:

@@ -5,7 +5,14 @@ stand for many. Other calls are packed by writing them out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import click
+
+from nbxtensor.base.errors import ArgumentError
+from nbxtensor.kernel.call_text import Example, call_of
+
+F = TypeVar("F", bound=Callable[..., Any])
 FLOATS = ("float32", "float16", "bfloat16")
 SIZES = ("1000", "1024")
 """Flat sizes: any other is like one of them."""
@@ -72,6 +79,23 @@ COMMON: Mapping[str, Callable[[str], Iterable[str]]] = {
 """Operator -> its usual calls."""
 
 
-def usual(name: str) -> list[str]:
-    """The usual calls of an operator; none if nobody has said which they are."""
-    return list(COMMON[name](name)) if name in COMMON else []
+def usual(name: str) -> list[Example]:
+    """The usual calls of an operator.
+
+    Raises
+    ------
+    ArgumentError
+        Nobody has said which they are.
+    """
+    if name not in COMMON:
+        mend = f"write the calls out, as in --op '{name}(float32[64, 1000])'"
+        raise ArgumentError(
+            "nbxtensor pack", "no calls of this operator are usual", got=name, allowed=COMMON, mend=mend
+        )
+    return [call_of(text) for text in COMMON[name](name)]
+
+
+def ops_option(names: str) -> Callable[[F], F]:
+    """The option by which verbs take operators and calls; `names`: what an operator that is only named stands for."""
+    text = f"{names}; or calls: 'softmax(float32[64, 1000]), sum(float32[9:1, 7:9])' (steps after a colon)."
+    return click.option("--op", "--ops", "ops", multiple=True, metavar="LIST", help=text)

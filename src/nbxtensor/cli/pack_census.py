@@ -12,11 +12,11 @@ from nbxtensor.base.errors import ArgumentError
 from nbxtensor.cli import pack_calls
 from nbxtensor.cli.run import parse_pairs
 from nbxtensor.compiler.jobs import Job
-from nbxtensor.compiler.pack_build import Census
+from nbxtensor.compiler.pack_build import Wanted
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
-from nbxtensor.kernel.call_text import Call, calls_of
-from nbxtensor.kernel.launch import Call as Launch
+from nbxtensor.kernel.call_text import Example, calls_of
+from nbxtensor.kernel.launch import Call
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import MAX_CONTENT, Model, load
 from nbxtensor.onnx.unpacked import open_axes
@@ -38,7 +38,7 @@ def both_alignments(job: Job) -> tuple[Job, ...]:
 # Operators
 
 
-def operator_census(found: Census, arches: Sequence[str], ops: Sequence[str]) -> None:
+def operator_census(found: Wanted, arches: Sequence[str], ops: Sequence[str]) -> None:
     """Enter what the calls in these lists launch on each architecture, for pointers of any alignment."""
     calls = [call for text in ops for call in calls_of(text, pack_calls.usual)]
     for arch in arches:
@@ -47,21 +47,21 @@ def operator_census(found: Census, arches: Sequence[str], ops: Sequence[str]) ->
             _enter(found, device, call, both_alignments)
 
 
-def common_census(found: Census, arches: Sequence[str]) -> None:
+def common_census(found: Wanted, arches: Sequence[str]) -> None:
     """Enter what the package's own pack has of operators: their usual calls on tensors that start in a line of 16."""
-    calls = [call for name in pack_calls.COMMON for call in calls_of(name, pack_calls.usual)]
+    calls = [call for name in pack_calls.COMMON for call in pack_calls.usual(name)]
     for arch in arches:
         device = NullDevice(target_of(arch))
         for call in calls:
             _enter(found, device, call, lambda job: (job,))
 
 
-def _enter(found: Census, device: NullDevice, call: Call, variants: Callable[[Job], tuple[Job, ...]]) -> None:
+def _enter(found: Wanted, device: NullDevice, call: Example, variants: Callable[[Job], tuple[Job, ...]]) -> None:
     device.clear()
     call.run(device)
     for launch in device.calls:
-        if isinstance(launch, Launch):
-            found.add(variants(launch.job), call.text)
+        if isinstance(launch, Call):
+            found.add(variants(launch.job), str(call))
 
 
 # Models
@@ -103,7 +103,7 @@ def shapes_of(ports: Sequence[Port], sizes: Mapping[str, list[int]]) -> Iterator
         yield " ".join(f"{name}={size}" for name, size in chosen.items()), shapes
 
 
-def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes, origin: str) -> None:
+def enter_model(found: Wanted, model: Model, device: NullDevice, shapes: Shapes, origin: str) -> None:
     """Enter what a model launches for inputs of these shapes; a content that decides shapes is taken to be ones."""
     contents = {
         port.name: np.ones(shapes[port.name], port.dtype.numpy)
@@ -113,7 +113,7 @@ def enter_model(found: Census, model: Model, device: NullDevice, shapes: Shapes,
     found.add(model.specialize(shapes, device, contents).jobs, origin)
 
 
-def model_census(found: Census, arches: Sequence[str], paths: Sequence[Path], dims: Sequence[str]) -> None:
+def model_census(found: Wanted, arches: Sequence[str], paths: Sequence[Path], dims: Sequence[str]) -> None:
     """Enter what the models launch on each architecture, for every combination of sizes."""
     sizes = {name: sizes_of(text, name) for name, text in parse_pairs(dims, "--dim").items()}
     models = [(path, load(path)) for path in paths]

@@ -6,7 +6,7 @@ import numpy as np
 
 from nbxtensor.base.dtypes import float32
 from nbxtensor.cli.pack_census import enter_model
-from nbxtensor.compiler.pack_build import Census
+from nbxtensor.compiler.pack_build import Wanted
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import target_of
 from nbxtensor.kernel.launch import Call as Launch
@@ -24,7 +24,7 @@ SENTENCES = (
 FILES = tuple(range(1, BATCH + 1))
 
 
-def demo_census(found: Census, arches: Sequence[str]) -> None:
+def demo_census(found: Wanted, arches: Sequence[str]) -> None:
     """Enter what the demonstration launches on each architecture."""
     for arch in arches:
         device = NullDevice(target_of(arch))

@@ -1,6 +1,7 @@
 """``nbxtensor run``: a model file from its inputs to its outputs."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
-from nbxtensor.base.errors import ArgumentError, ModelError
+from nbxtensor.base.errors import ArgumentError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
+from nbxtensor.cli.outputs import require_folder
+from nbxtensor.cli.show import print_table
+from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import Model, load
@@ -53,17 +57,28 @@ def read_array(name: str, path: str) -> Array:
 
 
 def seeded_inputs(ports: Sequence[Port], dims: dict[str, int], seed: int) -> dict[str, Array]:
-    """One input of random values per port: floats around 0, integers 0 and 1, which are valid as any index."""
-    inputs: dict[str, Array] = {}
-    for index, port in enumerate(ports):
+    """One input of random values per port: floats around 0, integers 0 and 1, which are valid as any index.
+
+    Raises
+    ------
+    OutOfMemoryError
+        There is too little memory for them; nothing is drawn then.
+    """
+    shapes: dict[str, list[int]] = {}
+    for port in ports:
         if port.shape is None:
             raise ArgumentError(FUNCTION, f"input {port.name} has no known rank", mend="give it with --input")
-        shape = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
-        rng = np.random.default_rng([seed, index])
-        try:
-            drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
-        except (MemoryError, ValueError) as error:
-            raise ModelError(FUNCTION, f"input {port.name} of shape {shape} is too large to make") from error
+        shapes[port.name] = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
+    needed = sum(math.prod(shapes[port.name]) * (4 if port.dtype.is_float else 8) for port in ports)
+    free, total = memory_info()
+    if needed > free:
+        sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        problem = f"too little memory for random inputs: {needed:,} bytes needed, {free:,} of {total:,} free"
+        raise OutOfMemoryError(FUNCTION, problem, got=sizes, mend="ask for smaller sizes with --dim")
+    inputs: dict[str, Array] = {}
+    for index, port in enumerate(ports):
+        rng, shape = np.random.default_rng([seed, index]), shapes[port.name]
+        drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
         inputs[port.name] = drawn.astype(port.dtype.numpy)
     return inputs
 
@@ -113,20 +128,14 @@ def show_check(found: Check, as_json: bool) -> int:
 
 def show_outputs(report: dict[str, Any]) -> None:
     """Print a run's report as a table and a line."""
-    from rich.console import Console  # drawn only when no JSON was asked for
-    from rich.table import Table
-
-    table = Table(title=None, header_style="bold")
-    for column in ("output", "dtype", "shape", "hash", "file"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("dtype", "hash"))
-    for row in report["outputs"]:
-        shape = " × ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(row["name"], row["dtype"], shape, row["hash"] or "-", row["file"] or "-")
-    console = Console()
-    console.print(table)
+    rows = [
+        (o["name"], o["dtype"], " × ".join(map(str, o["shape"])) or "scalar", o["hash"] or "-", o["file"] or "-")
+        for o in report["outputs"]
+    ]
+    print_table("", ("output", "dtype", "shape", "hash", "file"), rows)
     seconds = ", ".join(f"{what.replace('_', ' ')} {s:.3f} s" for what, s in report["seconds"].items())
     kernels = counted(report["kernels"], "kernel")
-    console.print(f"{report['device']} ({report['target']}), {kernels}; {seconds}", highlight=False)
+    click.echo(f"{report['device']} ({report['target']}), {kernels}; {seconds}")
 
 
 def execute(
@@ -190,6 +199,7 @@ def command(
     use_packs(packs)
     if only_check:
         return show_check(check(model), as_json)
+    require_folder(output_dir, FUNCTION, "name another folder with --output-dir")
     seconds: dict[str, float] = {}
     report: dict[str, Any] = {"model": str(model), "seconds": seconds}
     started = perf_counter()

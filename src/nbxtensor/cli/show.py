@@ -1,13 +1,21 @@
-"""Tables and sizes as people read them: drawn with rich on a terminal, plain columns elsewhere."""
+"""Tables, sizes and facts as people read them: drawn with rich on a terminal, plain columns elsewhere."""
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import click
 
-STYLES = {"ok": "green", "certified": "green", "warning": "yellow", "uncertified": "yellow", "stale": "yellow"}
-WRONG = "bold red"
+from nbxtensor.device.artifact import Artifact
+
+GOOD, DOUBTFUL, WRONG = "green", "yellow", "bold red"
+STYLES = {
+    **dict.fromkeys(("ok", "certified", "proved"), GOOD),
+    **dict.fromkeys(("warning", "uncertified", "stale", "skipped"), DOUBTFUL),
+}
+STATES = ("status", "verdict")
+"""Columns whose cells are coloured by what they say."""
 
 
 def size(nbytes: float) -> str:
@@ -26,36 +34,60 @@ def bandwidth(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.0f} GB/s" if bytes_per_second else "unknown"
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text under their columns; a column called ``status`` is coloured."""
+def artifact_facts(artifact: Artifact) -> dict[str, Any]:
+    """What a compiled kernel was made for and what it needs, as JSON values."""
+    return {
+        "signature": list(artifact.signature),
+        "constants": dict(artifact.constants),
+        "num_warps": artifact.options.num_warps,
+        "registers": artifact.resources.registers,
+        "stack_bytes": artifact.resources.stack_bytes,
+        "shared_bytes": artifact.resources.shared_bytes,
+    }
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> None:
+    """Print rows of text under their columns; columns in `STATES` are coloured.
+
+    Parameters
+    ----------
+    title
+        "": the table has none, and stands beside the lines around it.
+    right
+        Columns of numbers, which are aligned at the right.
+    """
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
-        _draw(title, columns, rows)
+        _draw(title, columns, rows, right)
     else:
-        _print_plain(title, columns, rows)
+        _print_plain(title, columns, rows, right)
 
 
-def _print_plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
     cells = [list(columns), *([" ".join(cell.split()) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    click.echo(f"{title}:")
+    indent = "  " if title else ""
+    if title:
+        click.echo(f"{title}:")
     for row in cells:
-        click.echo("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    click.echo()
+        aligned = (
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        )
+        click.echo(indent + "  ".join(aligned).rstrip())
+    if title:
+        click.echo()
 
 
-def _draw(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _draw(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str]) -> None:
     from rich.console import Console  # drawn only where someone sees it
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title or None, title_justify="left", header_style="bold")
     for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name == "status")
+        justify = "right" if name in right else "left"
+        table.add_column(name, overflow="fold", no_wrap=name in STATES, justify=justify)
     for row in rows:
-        table.add_row(
-            *(
-                Text(cell, STYLES.get(cell, WRONG) if name == "status" else "")
-                for name, cell in zip(columns, row, strict=True)
-            )
-        )
+        styles = (STYLES.get(cell, WRONG) if name in STATES else "" for name, cell in zip(columns, row, strict=True))
+        table.add_row(*map(Text, row, styles))
     Console().print(table)

@@ -4,14 +4,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nbxtensor.base.errors import CertificateError
 from nbxtensor.tuning import tables
-from nbxtensor.tuning.certificate import Certificate, read_table
+from nbxtensor.tuning.certificate import Certificate, readable
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One file of certificates, or a folder that cannot be listed; `error` says what is wrong with it."""
+    """One file of certificates, or a folder that cannot be listed; `error` says what is wrong with it.
+
+    `certificates` are those of the lines that can be read.
+    """
 
     folder: Path
     arch: str
@@ -35,17 +37,15 @@ class Table:
 
 def _table(folder: Path, path: Path) -> Table:
     arch, operator = path.parent.name, path.stem
-    text = ""
     try:
         text = tables.read_file(path)
-        found = read_table(text, str(path))
-    except CertificateError as error:
-        return Table(folder, arch, operator, len(text.encode()), str(error))
     except OSError as error:
         return Table(folder, arch, operator, 0, f"{path} cannot be read ({error.strerror or error})")
     except UnicodeDecodeError as error:
         return Table(folder, arch, operator, len(error.object), f"{path} is not text ({error})")
-    return Table(folder, arch, operator, len(text.encode()), "", list(found.values()))
+    found, damaged = readable(text, str(path))
+    error = tables.damage(damaged) if damaged else ""
+    return Table(folder, arch, operator, len(text.encode()), error, list(found.values()))
 
 
 def all_tables() -> list[Table]:

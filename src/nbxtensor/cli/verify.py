@@ -14,8 +14,10 @@ from nbxtensor.certify.store import read
 from nbxtensor.certify.verify import Verified, as_json, summary, verify
 from nbxtensor.cli.certify import seconds_of
 from nbxtensor.cli.certify_calls import device_for
+from nbxtensor.cli.show import print_table
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.pack_file import SUFFIX, Pack
+from nbxtensor.kernel.call_text import check_operator
 from nbxtensor.tuning.certificate import Certificate, read_table
 from nbxtensor.tuning.tables import folders
 
@@ -61,21 +63,16 @@ def all_certificates(arch: str) -> dict[str, Certificate]:
 
 def show(found: Sequence[Verified], left: int, where: str) -> None:
     """Print the results as a table and a line."""
-    from rich.console import Console  # drawn only when no JSON was asked for
-    from rich.table import Table
-
-    table = Table(title=None, header_style="bold")
-    for column in ("verdict", "key", "runs", "of the bound", "reason"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("verdict", "runs"))
-    for one in found:
-        error = "" if one.error is None else f"{one.error:.2f}"
-        table.add_row(one.verdict, one.certificate.key, str(one.runs or ""), error, one.reason)
-    console = Console()
-    if found:
-        console.print(table, highlight=False, markup=False)
+    errors = ("" if one.error is None else f"{one.error:.2f}" for one in found)
+    rows = [
+        (one.verdict, one.certificate.key, str(one.runs or ""), error, one.reason)
+        for one, error in zip(found, errors, strict=True)
+    ]
+    if rows:
+        print_table("", ("verdict", "key", "runs", "of the bound", "reason"), rows, right=("runs", "of the bound"))
     counts = ", ".join(f"{n} {verdict}" for verdict, n in summary(found).items() if n) or "no certificates"
     rest = f"; the time was over: {left} left" if left else ""
-    console.print(f"{where}: {counts}{rest}", highlight=False, markup=False)
+    click.echo(f"{where}: {counts}{rest}")
 
 
 @click.command()
@@ -97,7 +94,8 @@ def command(
 
     The code is compared with what was certified, and every proof is repeated on this machine.
 
-    Exit status: 0; 1 if a certificate fails; 2 for a mistake in the command. Stale ones are listed only.
+    Exit status: 0; 1 if a certificate fails; 2 for a mistake in the command. Stale ones, and those that
+    memory cannot hold here, are listed only.
 
     \b
     Examples:
@@ -107,6 +105,8 @@ def command(
     """
     end = None if budget is None else time.monotonic() + seconds_of(budget)
     device = device_for(name, arch, False, FUNCTION)
+    for operator in ops:
+        check_operator(operator)
     target = device.target.arch
     wanted = {one.key: one for one in certificates_in(tables, target)} if tables else all_certificates(target)
     chosen = [one for one in wanted.values() if not ops or any(e.operator in ops for e in calls_of(one))]

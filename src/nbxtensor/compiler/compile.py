@@ -1,5 +1,6 @@
 """From jobs to artifacts: out of a pack, out of the artifact store, or compiled."""
 
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -18,6 +19,15 @@ Progress = Callable[[int, int, str], None]
 SERIAL_JOBS = 2  # starting a worker costs as much as compiling a kernel or two
 
 _compiling = threading.RLock()
+
+
+def _after_fork() -> None:
+    """A thread of the parent may have been compiling; in the child nothing would ever release its lock."""
+    global _compiling
+    _compiling = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _compile_cpu(job: Job) -> tuple[bytes, str, Resources]:

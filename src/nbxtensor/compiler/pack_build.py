@@ -14,7 +14,7 @@ from nbxtensor.device.profile import load_profile
 
 
 @dataclass
-class Census:
+class Wanted:
     """The jobs that a pack is to cover.
 
     Attributes
@@ -66,8 +66,8 @@ def _shortage(artifact: Artifact) -> str:
     return ""
 
 
-def build(census: Census, library: str, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
-    """Compile everything in a census. The result depends on sources and compilers alone.
+def build(wanted: Wanted, library: str, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
+    """Compile everything that is wanted. The result depends on sources and compilers alone.
 
     Parameters
     ----------
@@ -79,16 +79,16 @@ def build(census: Census, library: str, progress: Progress | None = None, store:
     CompileError
         A kernel does not compile for its target.
     """
-    identities = sorted(census.jobs)
-    artifacts = compile_many([census.jobs[i] for i in identities], progress, store=store, from_packs=False)
+    identities = sorted(wanted.jobs)
+    artifacts = compile_many([wanted.jobs[i] for i in identities], progress, store=store, from_packs=False)
     items: list[Item] = []
     kernels: list[dict[str, Any]] = []
     warnings: list[str] = []
     refused: list[str] = []
-    origins = sorted(set[str]().union(*census.origins.values())) if census.origins else []
+    origins = sorted(set[str]().union(*wanted.origins.values())) if wanted.origins else []
     numbers = {origin: number for number, origin in enumerate(origins)}
     for identity, artifact in zip(identities, artifacts, strict=True):
-        job = census.jobs[identity]
+        job = wanted.jobs[identity]
         shortage = _shortage(artifact)
         if shortage:
             refused.append(f"{job.name} for {job.target}: {shortage}")
@@ -100,10 +100,10 @@ def build(census: Census, library: str, progress: Progress | None = None, store:
             {
                 "name": job.name,
                 "arch": job.target.arch,
-                "from": sorted(numbers[origin] for origin in census.origins[identity]),
+                "from": sorted(numbers[origin] for origin in wanted.origins[identity]),
             }
         )
-    kinds = sorted({job.target.kind for job in census.jobs.values()})
+    kinds = sorted({job.target.kind for job in wanted.jobs.values()})
     manifest = {
         "library": library,
         "sources": sources_hash(),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from nbxtensor.base.errors import PackError
+from nbxtensor.base.files import replace_file
 from nbxtensor.compiler.artifact_file import CorruptArtifactError, decode, encode
 from nbxtensor.device.artifact import Artifact
 
@@ -111,18 +112,9 @@ def pack_bytes(items: Sequence[Item], manifest: Mapping[str, Any], certificates:
 def write_pack(
     path: Path, items: Sequence[Item], manifest: Mapping[str, Any], certificates: Mapping[str, bytes]
 ) -> int:
-    """Write a pack under a temporary name and rename it; gives its size. An OSError leaves nothing behind."""
+    """Write a pack, whole or not at all (`replace_file`); gives its size."""
     content = pack_bytes(items, manifest, certificates)
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, content)
     return len(content)
 
 

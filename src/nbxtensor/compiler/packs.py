@@ -4,6 +4,7 @@ Those that were named with `use` come first (``--pack``), then those in the knob
 package. A pack is opened once; what happens to its file later is not noticed, as with a shared library.
 """
 
+import os
 import threading
 from dataclasses import replace
 from functools import cache
@@ -20,6 +21,15 @@ SHIPPED = Path(__file__).parents[1] / "packs"
 
 _named: tuple[Path, ...] = ()
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache

@@ -132,10 +132,7 @@ def _plan(
     options = Options(num_warps=4)
     kinds = f"step {constants['X_KIND']}{constants['INDEX_KIND']}{constants['OUT_KIND']}"
     lengths = {"count": rows, "length": columns}
-    example = f"--op {name} --shapes {rows}x{columns} --dtype {types[0]}"
-    key = launch_key(
-        "gather", f"{len(sizes)} axes", lengths, [t.itemsize for t in types], device.target, (kinds,), example
-    )
+    key = launch_key("gather", f"{len(sizes)} axes", lengths, [t.itemsize for t in types], device.target, (kinds,))
     return tuned(
         key, FIXED, lambda _: Plan(name, gather_kernel, device, grid, arguments, constants, options, rows * columns)
     )

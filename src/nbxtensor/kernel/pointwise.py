@@ -200,7 +200,6 @@ def _make_plan(
     elements = [s for s, kind in zip(steps, (ELEMENT, *filled), strict=True) if kind == ELEMENT]
     flat = len(merged) <= 1 and all(s[-1:] == (1,) for s in elements)
     sizes = [result.itemsize] + [o.dtype.itemsize for o in operands if isinstance(o, Tensor) and o.size > 1]
-    example = f"--op {name} --shapes {'x'.join(map(str, shape))} --dtype {result}"
     if size <= 1 or flat:
         arguments["n_elements"] = size
 
@@ -212,7 +211,7 @@ def _make_plan(
 
         if setting is not None:
             return flat_plan(setting), shape, result, device
-        key = launch_key("pointwise", "flat", {"elements": size}, sizes, device.target, example=example)
+        key = launch_key("pointwise", "flat", {"elements": size}, sizes, device.target)
         return tuned(key, flat_candidates(device.profile, result.itemsize), flat_plan), shape, result, device
     outer = merged[:-1] or (1,)
     padded = [s if len(merged) > 1 else (0, *s) for s in steps]
@@ -229,7 +228,7 @@ def _make_plan(
         return Plan(name, pointwise_tile_kernel, device, grid, arguments, own, options, size)
 
     flags = ("".join(map(str, inners)),)
-    key = launch_key("pointwise", "tile", {"count": rows, "length": cols}, sizes, device.target, flags, example)
+    key = launch_key("pointwise", "tile", {"count": rows, "length": cols}, sizes, device.target, flags)
     return tuned(key, tile_candidates(device.profile, rows, cols, inners), tile_plan), shape, result, device
 
 

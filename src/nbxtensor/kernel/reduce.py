@@ -247,8 +247,7 @@ def _plan(name: str, reduction: Reduction, x: DType, out: DType, device: Device,
     steps = f"step {''.join(map(str, (*rows.flags(0), *rows.flags(1))))}"
     bytes_each = (x.itemsize, reduction.accumulator.itemsize)
     flags = (steps, reduction.combine.__name__)
-    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x}"
-    key = launch_key("reduce", "groups", sizes, bytes_each, device.target, flags, example)
+    key = launch_key("reduce", "groups", sizes, bytes_each, device.target, flags)
     ordered = reduction.combine in (add, multiply) and reduction.accumulator.kind == "f"
     found = candidates(name, ordered, rows, device.profile, reduction.accumulator.itemsize)
     return tuned(key, found, lambda chosen: plan_of(name, reduction, x, out, device, rows, total, chosen))

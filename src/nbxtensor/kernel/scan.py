@@ -166,9 +166,8 @@ def _key(of: _Scan) -> LaunchKey:
     steps = f"step {''.join(map(str, (*rows.flags(0), *rows.flags(1))))}"
     flags = (steps, of.reduction.combine.__name__, f"vectors of {gcd(rows.length, 16)}")
     bytes_each = (of.x.itemsize, of.out.itemsize, of.reduction.accumulator.itemsize)
-    example = f"--op {of.name} --shapes {rows.count}x{rows.length} --dtype {of.x}"
     variant = "exclusive" if of.exclusive else "rows"
-    return launch_key("scan", variant, sizes, bytes_each, of.device.target, flags, example)
+    return launch_key("scan", variant, sizes, bytes_each, of.device.target, flags)
 
 
 def _launches(of: _Scan, setting: Setting) -> Launches:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar, cast
 
 from nbxtensor.kernel.launch import Plan, planning
-from nbxtensor.kernel.public_call import public_call
+from nbxtensor.kernel.public_call import running_call
 from nbxtensor.tuning.certificate import Certificate
 from nbxtensor.tuning.choose import note, proved, wish_for
 from nbxtensor.tuning.key import LaunchKey
@@ -88,10 +88,8 @@ def tuned(key: LaunchKey, candidates: Sequence[S], make: Callable[[S], M]) -> M:
         reason = reason or uncovered
     with planning() as plans:
         made = make(candidates[0])
-    computes = _computes(plans)
-    if computes:
-        key = replace(key, example=public_call() or key.example)
-    note(key, candidates[0], candidates, "stale" if reason else "uncertified", computes, reason)
+    status = "stale" if reason else "uncertified"
+    note(replace(key, call=running_call()), candidates[0], candidates, status, _computes(plans), reason)
     return made
 
 

@@ -10,7 +10,7 @@ from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ModelError
 from nbxtensor.onnx.graph import Array, Node
 from nbxtensor.program import Tracer, Value
-from nbxtensor.program.names import is_known
+from nbxtensor.tensor.names import is_known
 
 Inputs = Sequence[Value | None]
 Results = Value | Sequence[Value | None]

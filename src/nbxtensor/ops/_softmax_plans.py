@@ -76,8 +76,7 @@ class Case:
         flags.append(f"vectors of {min(self.vector, VECTOR // self.dtype.itemsize)}")
         flags += [f"step {int(rows.unit(i))}{int(self.dense(i))}" for i in range(2)]
         sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
-        example = f"--op {self.name} --shapes {rows.count}x{rows.length} --dtype {self.dtype}"
-        return launch_key("softmax", self.name, sizes, (self.dtype,), self.device.target, flags, example)
+        return launch_key("softmax", self.name, sizes, (self.dtype,), self.device.target, flags)
 
     def walk(self, kept: int, shift: int) -> tuple[object, ...]:
         """Constant WALK of the kernels for blocks of `kept` rows; `shift` as there."""

@@ -171,7 +171,7 @@ def window_key(
     taps = "x".join(map(str, walk.window.taps))
     shown = ("-" if one is None else one.name for one in types)
     values = " ".join(f"{n}={v}" for n, v in encode(setting).items())
-    return launch_key("window", name, sizes, shown, device.target, (f"taps {taps}", values, *flags), f"--op {name}")
+    return launch_key("window", name, sizes, shown, device.target, (f"taps {taps}", values, *flags))
 
 
 @dataclass(frozen=True, slots=True)

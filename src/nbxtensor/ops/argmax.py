@@ -120,8 +120,7 @@ def argmax_kernel(
 def _tuned(name: str, x: Tensor, rows: Rows, first: bool) -> Plan:
     sizes = {"count": rows.count, "inner": rows.inner, "length": rows.length}
     flags = (f"step {''.join(map(str, rows.flags(0)))}", "first" if first else "later")
-    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x.dtype}"
-    key = launch_key("argmax", "rows", sizes, (x.dtype.itemsize,), x.device.target, flags, example)
+    key = launch_key("argmax", "rows", sizes, (x.dtype.itemsize,), x.device.target, flags)
     return tuned(key, FIXED, lambda _: _plan(name, x, rows, first))
 
 

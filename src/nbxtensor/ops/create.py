@@ -51,7 +51,7 @@ def _steps(name: str, start: Number, step: Number, n: int, dtype: DType, device:
     constants = {"RESULT": dtype, "BLOCK_SIZE": block}
     options = Options(num_warps=1 if cpu else 4)
     grid = (-(-n // block), 1, 1)
-    key = launch_key("arange", kind.name, {"elements": n}, (dtype,), device.target, example=f"--op {name} --shapes {n}")
+    key = launch_key("arange", kind.name, {"elements": n}, (dtype,), device.target)
     plan = tuned(key, FIXED, lambda _: Plan(name, arange_kernel, device, grid, arguments, constants, options, n))
     convert = int if kind is int64 else float
     plan.run(out.ptr, convert(start), convert(step))
@@ -142,7 +142,16 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | Device | None =
     return new(x.shape, kind, x.device if device is None else resolve_device(device))
 
 
-@operator("arange", kernels=(arange_kernel,), reference=np.arange)
+_HALF = {"float16": 0.5, "bfloat16": 0.5, "float32": 0.5, "float64": 0.5}
+
+
+def _arange(start: Number, stop: Number | None = None, step: Number = 1, dtype: Any = None) -> "np.ndarray[Any, Any]":
+    first, end = (0, start) if stop is None else (start, stop)
+    found = first + np.arange(np.arange(first, end, step).size) * step
+    return found.astype(dtype) if dtype is not None and np.dtype(dtype).kind in "iu" else found
+
+
+@operator("arange", kernels=(arange_kernel,), reference=_arange, ulp=_HALF)
 def arange(
     start: Number,
     /,
@@ -202,6 +211,7 @@ def arange(
     return _steps("arange", first, distance, int(n), kind, resolve_device(device))
 
 
+@operator("linspace", kernels=(arange_kernel,), reference=np.linspace, ulp=_HALF)
 def linspace(
     start: Number,
     stop: Number,

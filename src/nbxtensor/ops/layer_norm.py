@@ -194,8 +194,7 @@ def _plan(
         f"along {rows.axis}",
         *(n for n, t in (("weight", weight), ("bias", bias)) if t is not None),
     ]
-    example = f"--op {name} --shapes {rows.count}x{rows.length} --dtype {x.dtype}"
-    key = launch_key("norm", name, sizes, dtypes_used, x.device.target, flags, example)
+    key = launch_key("norm", name, sizes, dtypes_used, x.device.target, flags)
     found = candidates(rows, x.device.profile, function, looped)
     return tuned(key, found, lambda chosen: _plan_of(name, x, weight, bias, out, rows, chosen))
 

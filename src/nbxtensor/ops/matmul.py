@@ -249,9 +249,7 @@ def plans_of(name: str, product: Product, types: Types, device: Device, tile: Ti
         p, compute = product, compute_dtype(types[2])
         sizes = {"count": p.count, "m": p.m, "n": p.n, "k": p.k}
         steps = "".join(str(int(step == 1)) for step in (p.a_m, p.a_k, p.b_k, p.b_n))
-        shapes = f"{p.count}x{p.m}x{p.k} --shapes {p.count}x{p.k}x{p.n}"
-        example = f"--op {name} --shapes {shapes} --dtype {types[0]}"
-        key = launch_key("matmul", compute.name, sizes, types, device.target, (f"step {steps}",), example)
+        key = launch_key("matmul", compute.name, sizes, types, device.target, (f"step {steps}",))
         found = tile_candidates(product, compute, profile)
         return tuned(key, found, lambda chosen: plans_of(name, product, types, device, chosen))
     rows = _parts(product.m, tile.bm, profile.warp_size == 1)

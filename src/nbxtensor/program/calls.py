@@ -63,7 +63,7 @@ class Call:
     Attributes
     ----------
     op
-        Name in the operator table, or of a view (`nbxtensor.program.names`).
+        Name in the operator table, or of a view (`nbxtensor.tensor.names`).
     operands
         Positional arguments; a tuple that holds slots is handed over as a list of tensors.
     attributes

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbxtensor.base.errors import ArgumentError, AxisError, DTypeError, IndexingError, ModelError, ShapeError
 from nbxtensor.program.calls import Call, Operand, Program, Slot
-from nbxtensor.program.names import function
+from nbxtensor.tensor.names import function
 from nbxtensor.tensor.tensor import Tensor
 
 REFUSALS = (ArgumentError, AxisError, DTypeError, IndexingError, ShapeError)

@@ -15,7 +15,7 @@ from nbxtensor.base.dtypes import dtype as as_dtype
 from nbxtensor.device.protocol import Device
 from nbxtensor.program.calls import Call, Literal, Operand, Program, Slot, View
 from nbxtensor.program.host import Array, evaluate
-from nbxtensor.program.names import VIEWS, function
+from nbxtensor.tensor.names import VIEWS, function
 from nbxtensor.tensor.tensor import Tensor, empty
 
 SCALAR_OPERANDS = frozenset(

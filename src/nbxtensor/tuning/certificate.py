@@ -1,7 +1,7 @@
 """Certificates: what was proved and measured for one launch key, as one line of JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import sha256
 from typing import Any, cast
@@ -73,6 +73,38 @@ _KINDS: dict[str, type] = {
     "key": str, "setting": dict, "tie": bool, "artifacts": dict, "proof": dict, "time": dict, "compiler": str,
     "driver": str,
 }  # fmt: skip
+_LARGEST = 1e18
+
+
+def _is_figure(value: object) -> bool:
+    """A number that is no bool, at least 0 and finite."""
+    return type(value) in (int, float) and 0 <= cast("float", value) < _LARGEST
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in (bool, int, str)
+
+
+def _are_texts(value: object) -> bool:
+    return type(value) is list and all(type(call) is str for call in cast("list[Any]", value))
+
+
+_PROOF: dict[str, Callable[[object], bool]] = {
+    "bits": lambda value: type(value) is str,
+    "calls": _are_texts,
+    "error": lambda value: value is None or _is_figure(value),
+    "proved": lambda value: type(value) is str,
+    "runs": _is_figure,
+}
+
+
+def _wrong(values: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the entries that have the wrong type, of a certificate whose fields have the right ones."""
+    yield from (f"setting.{name}" for name, value in values["setting"].items() if not _is_plain(value))
+    yield from (f"artifacts.{name}" for name, value in values["artifacts"].items() if type(value) is not str)
+    yield from (f"time.{name}" for name, value in values["time"].items() if not _is_figure(value))
+    proof: Mapping[str, Any] = values["proof"]
+    yield from (f"proof.{name}" for name, fits in _PROOF.items() if name in proof and not fits(proof[name]))
 
 
 def parse(line: str, where: str) -> Certificate:
@@ -85,6 +117,8 @@ def parse(line: str, where: str) -> Certificate:
     """
     try:
         content = json.loads(line)
+        if "\\u" in line:
+            json.dumps(content, ensure_ascii=False).encode()  # halves of a pair are no text, and cannot be printed
     except (ValueError, RecursionError) as error:
         raise CertificateError("read certificates", f"{where} is not JSON", got=line[:80]) from error
     if not isinstance(content, dict) or set(cast("dict[str, Any]", content)) != set(_KINDS):
@@ -94,8 +128,8 @@ def parse(line: str, where: str) -> Certificate:
         if type(values[name]) is not kind:
             problem = f"{name} in {where} has the wrong type"
             raise CertificateError("read certificates", problem, got=type(values[name]).__name__, allowed=kind.__name__)
-    if not all(isinstance(v, str) for v in values["artifacts"].values()):
-        raise CertificateError("read certificates", f"artifacts in {where} are not hashes", got=line[:80])
+    for name in _wrong(values):
+        raise CertificateError("read certificates", f"{name} in {where} has the wrong type or value", got=line[:80])
     return Certificate(**values)
 
 
@@ -107,13 +141,32 @@ def merged(old: Certificate, new: Certificate) -> Certificate:
 
 
 def read_table(text: str, where: str) -> dict[str, Certificate]:
-    """Key -> certificate of a table: one certificate a line. Lines of one key are merged."""
+    """Key -> certificate of a table: one certificate a line. Lines of one key are merged.
+
+    Raises
+    ------
+    CertificateError
+        A line is damaged.
+    """
+    found, damaged = readable(text, where)
+    if damaged:
+        raise damaged[0]
+    return found
+
+
+def readable(text: str, where: str) -> tuple[dict[str, Certificate], list[CertificateError]]:
+    """What `read_table` gives of the lines that are whole, and what is wrong with the others."""
     found: dict[str, Certificate] = {}
+    damaged: list[CertificateError] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
-            one = parse(line, f"line {number} of {where}")
-            found[one.key] = merged(found[one.key], one) if one.key in found else one
-    return found
+            try:
+                one = parse(line, f"line {number} of {where}")
+            except CertificateError as error:
+                damaged.append(error)
+            else:
+                found[one.key] = merged(found[one.key], one) if one.key in found else one
+    return found, damaged
 
 
 def write_table(certificates: Iterable[Certificate]) -> str:

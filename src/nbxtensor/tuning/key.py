@@ -1,5 +1,6 @@
 """Launch keys: what a setting is chosen, proved and looked up by."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,8 +26,8 @@ class LaunchKey:
         Of the operands and the result, or their bytes per element where nothing else matters.
     arch
         Architecture.
-    example
-        Arguments of ``nbxtensor certify`` that make a call with this key; not part of the key.
+    call
+        A call with this key as text, or ""; not part of the key.
     """
 
     operator: str
@@ -35,7 +36,7 @@ class LaunchKey:
     flags: tuple[str, ...]
     dtypes: tuple[str, ...]
     arch: str
-    example: str = field(default="", compare=False)
+    call: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         sizes = ",".join(f"{kind}={size}" for kind, size in self.sizes)
@@ -45,7 +46,8 @@ class LaunchKey:
     @property
     def command(self) -> str:
         """The command that certifies this key."""
-        return f"nbxtensor certify {self.example or f'--op {self.operator}'} --arch {self.arch}"
+        calls = f" --op {shlex.quote(self.call)}" if self.call else ""
+        return f"nbxtensor certify{calls} --arch {self.arch}"
 
 
 def launch_key(
@@ -55,7 +57,6 @@ def launch_key(
     dtypes: Iterable[object],
     target: Target,
     flags: Iterable[str] = (),
-    example: str = "",
 ) -> LaunchKey:
     """The key of a launch, for launches, census and certifier alike.
 
@@ -67,4 +68,4 @@ def launch_key(
         Dtypes or bytes per element.
     """
     bucketed = tuple((kind, bucket(kind, size)) for kind, size in sizes.items())
-    return LaunchKey(operator, variant, bucketed, tuple(flags), tuple(map(str, dtypes)), target.arch, example)
+    return LaunchKey(operator, variant, bucketed, tuple(flags), tuple(map(str, dtypes)), target.arch)

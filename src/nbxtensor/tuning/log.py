@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from nbxtensor.base.files import replace_file
 from nbxtensor.base.knobs import cache_dir
 
 MOST_BYTES = 1 << 18
@@ -27,6 +28,12 @@ class OpenKey:
     reason: str
     command: str
     count: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its fields have their types; what was read from a file may have any."""
+        texts = (self.key, self.status, self.reason, self.command)
+        return all(type(text) is str for text in texts) and type(self.count) is int
 
 
 def log_path() -> Path | None:
@@ -46,8 +53,10 @@ def read_log() -> list[OpenKey]:
     except OSError:
         return []
     for line in lines:
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             one = OpenKey(**json.loads(line))
+            if not one.is_whole:
+                continue
             before = found.get(one.key)
             found[one.key] = one if before is None else replace(one, count=before.count + one.count)
     return list(found.values())
@@ -78,12 +87,7 @@ def append(keys: Iterable[OpenKey]) -> None:
         finally:
             os.close(file)
         if size > MOST_BYTES:
-            packed = path.with_name(f".{path.name}-{os.getpid()}")
-            try:
-                packed.write_bytes(_lines(read_log())[:MOST_BYTES])
-                packed.replace(path)
-            finally:
-                packed.unlink(missing_ok=True)
+            replace_file(path, _lines(read_log())[:MOST_BYTES])
 
 
 def remember_at_exit(source: "Callable[[], list[OpenKey]]") -> None:

@@ -9,21 +9,31 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nbxtensor.base.errors import CertificateError
 from nbxtensor.base.knobs import tables_dir
+from nbxtensor.base.text import counted
 from nbxtensor.compiler import packs
-from nbxtensor.tuning.certificate import Certificate, read_table
+from nbxtensor.tuning.certificate import Certificate, readable
 
 SHIPPED = Path(__file__).parent / "tables"
-_found: dict[tuple[str, str], list[dict[str, Certificate]]] = {}
+_found: dict[tuple[str, str], dict[str, dict[str, Certificate]]] = {}
 _lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class TableWarning(UserWarning):
-    """A table cannot be read; its keys count as uncertified."""
+    """A table, or a line of one, cannot be read; its keys count as uncertified."""
 
 
 def folders() -> tuple[Path, ...]:
@@ -57,9 +67,14 @@ def _text(path: Path) -> Iterator[tuple[str, str]]:
 
 def read_file(path: Path) -> str:
     """The text of a table; an OSError for what is no plain file, which might never end or never begin."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", str(path))
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    with open(handle, encoding="utf-8") as file:
         return file.read()
 
 
@@ -70,24 +85,34 @@ def operators(arch: str) -> list[str]:
     return sorted(names | {Path(name).stem for name in packed})
 
 
-def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
-    """The tables of an operator, those that count first at the front; read once for each process."""
+def named_tables(arch: str, operator: str) -> dict[str, dict[str, Certificate]]:
+    """Where -> table of an operator, those that count first at the front; read once for each process."""
     found = _found.get((arch, operator))
     if found is None:
         with _lock:
-            found = []
+            found = {}
             for where, text in _texts(arch, operator):
-                try:
-                    found.append(read_table(text, where))
-                except CertificateError as error:
-                    warnings.warn(str(error), TableWarning, stacklevel=6)
+                found[where], damaged = readable(text, where)
+                if damaged:
+                    warnings.warn(damage(damaged), TableWarning, stacklevel=6)
             _found[arch, operator] = found
     return found
 
 
+def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
+    """The tables of an operator, those that count first at the front."""
+    return list(named_tables(arch, operator).values())
+
+
+def damage(errors: Sequence[CertificateError]) -> str:
+    """What is wrong with a table whose damaged lines gave these errors; the other lines hold."""
+    more = f" (and {counted(len(errors) - 1, 'more line')})" if len(errors) > 1 else ""
+    return f"{errors[0]}{more}"
+
+
 def certificates(arch: str, operator: str, key: str) -> list[Certificate]:
     """What was proved for a key, the certificate that counts first at the front."""
-    return [table[key] for table in tables(arch, operator) if key in table]
+    return [table[key] for table in named_tables(arch, operator).values() if key in table]
 
 
 def forget() -> None:

@@ -7,9 +7,10 @@ from nbxtensor.base.errors import NbxError
 from nbxtensor.base.text import counted
 from nbxtensor.cli.checks.core import Check, Machine, explained
 from nbxtensor.cli.checks.software import RANGES, present
-from nbxtensor.cli.packs_in_use import OpenPack, packs_in_use
 from nbxtensor.cli.tables import Table, all_tables
+from nbxtensor.compiler import packs
 from nbxtensor.compiler.jobs import compiler_version
+from nbxtensor.compiler.pack_file import Pack
 from nbxtensor.device.profile import target_of
 from nbxtensor.tuning import log
 
@@ -24,7 +25,7 @@ def compilers_here(arches: list[str]) -> dict[str, str]:
 def packed_compilers() -> set[str]:
     """What compiled the packs in use."""
     try:
-        return {str(name) for pack in packs_in_use() for name in dict(pack.manifest.get("compilers", {})).values()}
+        return {str(name) for pack in packs.in_use() for name in dict(pack.manifest.get("compilers", {})).values()}
     except (NbxError, OSError):  # the check of packs says more
         return set()
 
@@ -57,7 +58,7 @@ def check_tables(check: Check, machine: Machine) -> None:
     for table in tables:
         if table.error:
             check.problem(
-                f"its certificates are not used: {table.error}", "restore that file, or remove it and certify again"
+                f"certificates are not used: {table.error}", "restore that file, or remove it and certify again"
             )
     for (arch, compiler), count in sorted(stale(tables, compilers).items()):
         check.warning(
@@ -86,9 +87,9 @@ def check_packs(check: Check, machine: Machine) -> None:
     """The packs in use, every kernel of them."""
     rows: list[dict[str, Any]] = []
     check.facts["packs"] = rows
-    packs = packs_in_use()
-    check.summary = counted(len(packs), "pack") + " in use"
-    for pack in packs:
+    found = packs.in_use()
+    check.summary = counted(len(found), "pack") + " in use"
+    for pack in found:
         try:
             rows.append({"path": str(pack.path), "kernels": _read(pack), "manifest": dict(pack.manifest)})
         except NbxError as error:
@@ -97,5 +98,5 @@ def check_packs(check: Check, machine: Machine) -> None:
             check.problem(f"{pack.path} cannot be read ({error.strerror or error})", "name another file in NBX_PACKS")
 
 
-def _read(pack: OpenPack) -> int:
+def _read(pack: Pack) -> int:
     return sum(1 for _ in pack.artifacts())

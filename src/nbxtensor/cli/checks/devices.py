@@ -11,8 +11,8 @@ from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine, explained
 from nbxtensor.cli.checks.software import INSTALL, present
 from nbxtensor.cli.gpus import Gpu, cuda_text, driver_version, gpus, hidden, machine_has_gpu, needed_cuda
-from nbxtensor.cli.packs_in_use import packs_in_use
 from nbxtensor.cli.show import bandwidth, size
+from nbxtensor.compiler import packs
 from nbxtensor.device.cpu_level import choose_level, cpu_flags, supported_levels
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.device.cuda import profile_of
@@ -109,8 +109,6 @@ def check_gpus(check: Check, machine: Machine) -> None:
     found = gpus(driver)
     check.facts = {"driver": cuda_text(version), "gpus": [_facts(gpu) for gpu in found]}
     check.summary = f"driver for {cuda_text(version)}; " + ", ".join(f"{gpu.name} {gpu.model}" for gpu in found)
-    if not present("cuda-core"):
-        check.warning("there is a GPU, but cuda-core is not installed", INSTALL.format("cuda"))
     for gpu in found:
         _check_gpu(check, gpu)
     _check_binaries(check, machine, version)
@@ -168,7 +166,7 @@ def _check_binaries(check: Check, machine: Machine, version: int) -> None:
     """Kernels that exist, and that the driver is too old to load."""
     arches = {gpu.arch for gpu in machine.gpus}
     places = [("the kernel cache", max((machine.scan.needed.get(arch, 0) for arch in arches), default=0))]
-    for pack in packs_in_use():
+    for pack in packs.in_use():
         cubins = (needed_cuda(a.binary) for a in pack.artifacts() if a.target.arch in arches)
         places.append((str(pack.path), max(cubins, default=0)))
     for place, needed in places:

@@ -3,45 +3,25 @@
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from nbxtensor.base.errors import CacheError
 from nbxtensor.base.knobs import cache_bytes, cache_dir
 from nbxtensor.base.text import counted
 from nbxtensor.cli.checks.core import Check, Machine, explained
+from nbxtensor.cli.outputs import existing, write_error
 from nbxtensor.cli.show import size
 
 LEAST = 1 << 20
 """Free bytes below which hardly a kernel can be written."""
 LITTLE = 64 << 20
 ELSEWHERE = "set NBX_CACHE_DIR to a folder that can be written and has room"
-_PROBE = bytes(64 << 10)
 
 
 def free_space(folder: Path) -> tuple[int, int]:
     """Bytes and files that a user may still make on the file system of a folder."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else 1
-
-
-def write_error(folder: Path) -> OSError | None:
-    """What keeps files from being written to a folder; a trial leaves nothing behind."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(_PROBE)
-            file.flush()
-    except OSError as error:
-        return error
-    return None
-
-
-def existing(place: Path) -> Path:
-    """`place`, or the closest folder above it that exists: the one that decides whether it can be made."""
-    for path in (place, *place.parents):
-        if os.path.lexists(path):
-            return path
-    return place
 
 
 def check_home(check: Check, machine: Machine) -> None:

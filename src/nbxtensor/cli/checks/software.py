@@ -11,19 +11,19 @@ from nbxtensor import __version__
 from nbxtensor.base.errors import NbxError
 from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine
-from nbxtensor.cli.packs_in_use import packs_in_use
+from nbxtensor.compiler import packs
 
 PYTHONS = ((3, 11), (3, 13))
 """The first and the last Python that is tested."""
 RANGES: dict[str, dict[str, str]] = {
     "": {"numpy": ">=2.1,<3", "ml_dtypes": ">=0.5,<0.7"},
     "compile": {"triton": ">=3.6,<3.10", "llvmlite": ">=0.46,<0.51"},
-    "cuda": {"cuda-core": ">=0.4,<2", "cuda-bindings": ">=12.9,<14"},
+    "cuda": {"cuda-bindings": ">=12.9,<14"},
     "onnx": {"onnx": ">=1.17,<2"},
     "cli": {"click": ">=8.1,<9", "rich": ">=13,<16", "tokenizers": ">=0.20,<1", "safetensors": ">=0.4,<1"},
 }
 """Extra ("": none) -> package -> the versions that were tried, as in ``pyproject.toml``."""
-MODULES = {"cuda-core": "cuda.core", "cuda-bindings": "cuda.bindings"}
+MODULES = {"cuda-bindings": "cuda.bindings"}
 INSTALL = "pip install 'nbxtensor[{}]'"
 
 
@@ -112,13 +112,13 @@ def check_compilers(check: Check, machine: Machine) -> None:
         _check_temporary(check)
         return
     try:
-        packs = len(packs_in_use())
+        count = len(packs.in_use())
     except NbxError:  # the check of packs says more
-        packs = 0
-    check.facts["packs"] = packs
+        count = 0
+    check.facts["packs"] = count
     text = broken or f"{' and '.join(absent)} cannot be found"
     mend = INSTALL.format("compile") if absent else f"pip install --force-reinstall {' '.join(RANGES['compile'])}"
-    if packs:
+    if count:
         check.warning(f"no compiler: {text}; only kernels that are packed or cached run", mend)
     else:
         check.problem(

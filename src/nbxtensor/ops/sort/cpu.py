@@ -24,7 +24,7 @@ def sort_rows(name: str, device: Device, layout: Layout, digits: tuple[int, int]
     parts = min(num_threads.get(), WORKERS)
     if digits is None:
         apart = parts > 1 and layout.count == 1 and layout.length >= LONG
-        key = key_of_launch("parts" if apart else "rows", name, layout, device)
+        key = key_of_launch("parts" if apart else "rows", layout, device)
         found = row_candidates(layout, layout.length)
         return tuned(key, found, lambda chosen: sort_rows(name, device, layout, chosen))
     if parts > 1 and layout.count == 1 and layout.length >= LONG:
@@ -41,7 +41,7 @@ def select_rows(
     """
     insert = layout.limit <= MOST_INSERTED if insert is None else insert
     room = layout.limit + 1 if insert else 2 * layout.limit + spare
-    key = key_of_launch("select", name, layout, device, "insert" if insert else "collect", f"vector {vector}")
+    key = key_of_launch("select", layout, device, "insert" if insert else "collect", f"vector {vector}")
     found = row_candidates(layout, room)
     return tuned(key, found, lambda digits: _launch(name, device, layout, room, digits, {"INSERT": insert}, vector))
 

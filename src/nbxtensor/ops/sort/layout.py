@@ -77,15 +77,13 @@ def layout_of(
     )  # fmt: skip
 
 
-def key_of_launch(variant: str, name: str, layout: Layout, device: Device, *more: str, length: int = 0) -> LaunchKey:
+def key_of_launch(variant: str, layout: Layout, device: Device, *more: str, length: int = 0) -> LaunchKey:
     """The launch key of a kernel of the family; `length`: elements of a row where it is not the tensor's."""
     length = length or layout.length
     sizes = {"count": layout.count, "length": length, "limit": min(layout.limit, length)}
     steps = "".join(str(int(step == 1)) for step in layout.steps)
     flags = (f"step {steps}", f"wanted {layout.wanted[0]}{layout.wanted[1]}", f"vectors of {gcd(length, 16)}", *more)
-    k = f" --k {layout.limit}" if layout.limit < layout.length else ""
-    example = f"--op {name} --shapes {layout.count}x{layout.length} --bits {layout.key[0]}{k}"
-    return launch_key("sort", variant, sizes, (layout.key[0] // 8,), device.target, flags, example)
+    return launch_key("sort", variant, sizes, (layout.key[0] // 8,), device.target, flags)
 
 
 def packing(layout: Layout) -> int:

@@ -26,7 +26,7 @@ def radix_plans(name: str, device: Device, layout: Layout, setting: Radix | None
     """The launches of each pass: counts, (prefix of chunks,) histogram, scatter."""
     if setting is None:
         found = radix_candidates(device.profile, layout, name)
-        key = key_of_launch("radix", name, layout, device)
+        key = key_of_launch("radix", layout, device)
         return tuned(key, found, lambda chosen: radix_plans(name, device, layout, chosen))
     pack, n, count = packing(layout), layout.length, layout.count
     total, tile = n * count, 1 << setting.log

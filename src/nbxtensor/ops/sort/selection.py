@@ -24,7 +24,7 @@ def select(name: str, device: Device, layout: Layout, setting: Selection | None 
     """Select the first `limit` elements of each row."""
     if setting is None:
         found = selection_candidates(device.profile, layout, name)
-        key = key_of_launch("selection", name, layout, device)
+        key = key_of_launch("selection", layout, device)
         return tuned(key, found, lambda chosen: select(name, device, layout, chosen))
     if setting.size:
         stages = _group_stages(name, device, layout, setting)

@@ -114,9 +114,7 @@ def tile_plan(
     n = layout.length if length is None else length
     if setting is None:
         found = tile_candidates(device.profile, layout, log, stage[0], quick, name)
-        key = key_of_launch(
-            "tile", name, layout, device, f"tiles of {log}", f"stage {stage[0]:d}{stage[1]:d}", length=n
-        )
+        key = key_of_launch("tile", layout, device, f"tiles of {log}", f"stage {stage[0]:d}{stage[1]:d}", length=n)
         return tuned(
             key,
             found,
