@@ -9,6 +9,7 @@ import pytest
 import nbxtensor as nbx
 from nbxtensor.base.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from nbxtensor.ops import softmax as op
+from nbxtensor.tensor.tensor import Tensor
 from numeric import ulp_error
 from rows_helpers import bits, layouts
 
@@ -47,6 +48,18 @@ def test_every_axis_and_layout_gives_the_same_bits(name: str, device: str) -> No
             got = FUNCTIONS[name](t, axis)
             assert got.is_contiguous
             np.testing.assert_array_equal(bits(got), bits(want), err_msg=f"{axis} {layout}")
+
+
+@pytest.mark.parametrize(
+    "function", [nbx.nn.softmax, nbx.nn.log_softmax, nbx.nn.layer_norm, nbx.cumulative_sum, nbx.sort]
+)
+@pytest.mark.parametrize("width", [10, 100, 3000])
+def test_rows_that_overlap_give_the_bits_of_their_copies(function: Any, width: int, device: str) -> None:
+    """Sliding windows: rows are contiguous, and so are their starts."""
+    data = nbx.asarray(RNG.standard_normal(width + 63).astype(np.float32), device=device)
+    for step in (1, 2):
+        windows = Tensor(data.buffer, (64 // step, width), (step, 1), 0, data.dtype, data.device)
+        np.testing.assert_array_equal(bits(function(windows, axis=-1)), bits(function(windows.copy(), axis=-1)))
 
 
 def _ordered(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -197,7 +197,7 @@ def _whole_rows(case: Case, setting: Setting) -> Runs:
     kernel = _WHOLE[setting.form]
     programs = rows.programs * -(-rows.inner // setting.kept)
     shape = rows.shape(setting.kept, 1 if setting.form == "columns" else tile)
-    if setting.fold > 1 and rows.unit(0) and rows.unit(1):
+    if setting.fold > 1 and all(rows.unit(i) and not case.dense(i) for i in range(2)):
         shape = setting.fold, *shape[1:]
     own: dict[str, Argument] = {}
     if shift:

@@ -167,7 +167,7 @@ def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
         return [split, replace(split, width=32, steps=4), Setting(1 if itemsize == 8 else min(widest, 2), 16, "looped")]
     if tile * max(4, itemsize) <= 128:
         one, two = (Setting(min(widest, rows_each), 4, "columns") for rows_each in (128, 256))
-        return [one, two] if tile == 32 and (log_form or itemsize == 8) else [two, one]
+        return [one] if tile * max(4, itemsize) == 128 and log_form else [two, one]
     warps = 4 if tile <= 256 else 8 if tile <= 1024 else 16
     elements = (16 if log_form and tile == LANES else 32) // (itemsize // 4 or 1)
     held = Setting(min(widest, max(1, 32 * elements * warps // tile)), warps)
