@@ -28,6 +28,7 @@ WIDE_ROWS = (
     (1048576, 32), (262144, 128), (16384, 4096), (8192, 8192), (4096, 16384), (2048, 32768), (1024, 65536),
     (512, 151936), (32, 151936), (1, 151936), (1300, 50257), (4096, 1000),
 )  # fmt: skip
+ACROSS = ((8, 21, 262144), (64, 10, 65536), (128, 262144), (1000, 65536), (16384, 4096))
 SMALL = 4096
 FLUSH_BYTES = 256 << 20
 
@@ -68,25 +69,44 @@ def along_rows(torch: Any) -> Iterator[tuple[str, Callable[..., Any], Callable[.
     yield "layer_norm", nbx.nn.layer_norm, lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), None
 
 
-def cases(torch: Any, cupy: Any, dtype: str, only: str, wide: bool) -> Iterator[Case]:
+def across_rows(torch: Any) -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], Any]]:
+    yield "softmax axis -2", lambda x: nbx.nn.softmax(x, axis=-2), lambda x: torch.softmax(x, -2), None
+    yield "log_softmax axis -2", lambda x: nbx.nn.log_softmax(x, axis=-2), lambda x: torch.log_softmax(x, -2), None
+
+
+def cases(torch: Any, cupy: Any, dtype: str, only: str, wide: bool, compiled: bool) -> Iterator[Case]:
     sizes, rows = (SIZES + WIDE_SIZES, ROWS + WIDE_ROWS) if wide else (SIZES, ROWS)
-    groups = [(pointwise(torch, cupy), [(n,) for n in sizes]), (along_rows(torch), list(rows))]
+    across = list(ACROSS) if wide else []
+    groups = [
+        (pointwise(torch, cupy), [(n,) for n in sizes]),
+        (along_rows(torch), list(rows)),
+        (across_rows(torch), across),
+    ]
     for functions, shapes in groups:
         for name, ours, theirs, cupys in functions:
             for shape in shapes if only in name else ():
-                yield case(torch, cupy, name, dtype, shape, (ours, theirs, cupys))
+                yield case(torch, cupy, name, dtype, shape, (ours, theirs, cupys), compiled)
 
 
-def case(torch: Any, cupy: Any, name: str, dtype: str, shape: tuple[int, ...], functions: tuple[Any, Any, Any]) -> Case:
+def case(
+    torch: Any,
+    cupy: Any,
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    functions: tuple[Any, Any, Any],
+    compiled: bool,
+) -> Case:
     ours, theirs, cupys = functions
     host = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     a = torch.from_numpy(host).to(DEVICE, getattr(torch, dtype))
     x = nbx.astype(nbx.asarray(host, device=DEVICE), getattr(nbx, dtype))
     target = torch.empty_like(a)
     calls: dict[str, Call] = {OURS: lambda: ours(x), "eager": lambda: theirs(a)}
-    torch._dynamo.reset()  # one function may be compiled for a few shapes only
-    compiled = torch.compile(theirs, dynamic=False)
-    calls["compile"] = lambda: compiled(a)
+    if compiled:
+        torch._dynamo.reset()  # one function may be compiled for a few shapes only
+        function = torch.compile(theirs, dynamic=False)
+        calls["compile"] = lambda: function(a)
     if cupys is not None and dtype == "float32":
         b = cupy.asarray(host)
         calls["cupy"] = lambda: cupys(b)
@@ -150,7 +170,8 @@ def main() -> int:
     options = parser(__doc__ or "")
     options.add_argument("--dtypes", default="float32,bfloat16")
     options.add_argument("--budget", type=float, default=math.inf, help="seconds after which no case is begun")
-    options.add_argument("--wide", action="store_true", help="smaller sizes and other row lengths too")
+    options.add_argument("--wide", action="store_true", help="smaller sizes, other row lengths, other axes too")
+    options.add_argument("--eager", action="store_true", help="torch alone, without torch.compile, which takes long")
     chosen = options.parse_args()
 
     import cupy
@@ -165,7 +186,7 @@ def main() -> int:
     clock = DeviceClock(torch)
     end = time.monotonic() + chosen.budget
     for dtype in chosen.dtypes.split(","):
-        for one in cases(torch, cupy, dtype, chosen.only, chosen.wide):
+        for one in cases(torch, cupy, dtype, chosen.only, chosen.wide, not chosen.eager):
             if time.monotonic() > end:
                 print(f"\nthe time is over: {one.name} {one.size} and what follows are left out")
                 break
