@@ -289,10 +289,10 @@ class Split:
             {
                 "WIDTH": setting.width,
                 "MANY": min(TOPS, power_of_two(rows.groups * parts)),
-                "TAIL": APART if rows.length % LANES else 0,
+                "TAIL": APART if rows.length % LANES or rows.axis == 0 else 0,
             },
             (rows.axis, 1, LANES, 0),
-            8 if case.accumulator is dtypes.float64 else 4,
+            8 if case.accumulator is dtypes.float64 or rows.axis == 0 else 4,
         )
         write = case.plan(
             softmax_split_write_kernel,

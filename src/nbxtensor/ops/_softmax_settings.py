@@ -127,7 +127,7 @@ def _looped(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Sett
         unroll = 4 if roomy or itemsize == 4 else 2
         return [Setting(1, 16, "looped", unroll=unroll, held=1 if itemsize == 2 else 12 if log_form else 8)]
     if itemsize == 2 and not roomy:
-        return [Setting(1, 8, "looped", unroll=4)]
+        return [Setting(1, 8, "looped", unroll=2)]
     staged = Setting(1, 8, "looped", unroll=4, stages=4)
     if itemsize == 4:
         staged = Setting(1, 16, "looped", unroll=8, held=8, stages=3)
@@ -162,9 +162,12 @@ def _split(rows: Rows, itemsize: int) -> list[Setting]:
 def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     """Rows that lie across memory: a block of neighbouring rows is as wide as a line of a cache, if registers allow."""
     tile, widest = tile_of(rows), power_of_two(rows.inner)
+    line = min(widest, 32)
     if rows.length > LANES:
-        split = Setting(min(widest, 128 // max(4, itemsize)), 4, "split", unroll=2, width=64, steps=2)
-        return [split, replace(split, width=32, steps=4), Setting(1 if itemsize == 8 else min(widest, 2), 16, "looped")]
+        if itemsize == 8:
+            return [Setting(1, 16, "looped")]
+        split = Setting(line, 4, "split", unroll=2, width=32, steps=2)
+        return [split, replace(split, width=64, steps=1), Setting(min(widest, 2), 16, "looped")]
     if tile * max(4, itemsize) <= 128:
         one, two = (Setting(min(widest, rows_each), 4, "columns") for rows_each in (128, 256))
         return [one] if tile * max(4, itemsize) == 128 and log_form else [two, one]
