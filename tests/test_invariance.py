@@ -212,10 +212,10 @@ def test_columns_are_the_rows_of_the_operand_on_its_side() -> None:
 
 def test_a_certified_call_becomes_rows() -> None:
     null = get("null:x86-64-v3")
-    call = decode(["subtract", ["16x214", "16x1"], {}])
+    call = decode("subtract(float32[16, 214], float32[16, 1])")
     (choice, *_) = choices(Case("subtract", "", (Part((214,)), Part((1,)))), 16, null)
     found = certified_cases({choice.certificate: [call], "matmul|float32|[('bm', 1)]": [call]}, null)
-    assert [str(one.case) for one in found.cases] == ["subtract 16x214:float32, 16x1:float32"]
+    assert [str(one.case) for one in found.cases] == ["subtract float32[16, 214], float32[16, 1]"]
     assert found.cases[0].case.batches == (16,)
     assert found.stale == ["matmul|float32|[('bm', 1)]"], "nothing takes it"
 
@@ -224,7 +224,7 @@ def test_a_certified_setting_that_cannot_be_tried_is_said() -> None:
     """A row of its own is no batch."""
     null = get("null:x86-64-v3")
     (choice, *_) = choices(Case("cumulative_sum", "", (Part((300,)),), (("axis", -1),)), 1, null)
-    found = certified_cases({choice.certificate: [decode(["cumulative_sum", ["300"], {}])]}, null)
+    found = certified_cases({choice.certificate: [decode("cumulative_sum(float32[300])")]}, null)
     assert found.left == [choice.certificate]
 
 

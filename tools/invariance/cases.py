@@ -23,7 +23,9 @@ LONG = 70_001
 """Beyond one group of a sum, and beyond what one program sorts."""
 DTYPES = (float32, bfloat16, int32)
 
-NO_ROWS = dict.fromkeys(("arange", "full", "ones", "zeros"), "makes a tensor from numbers: no operand has rows")
+NO_ROWS = dict.fromkeys(
+    ("arange", "full", "linspace", "ones", "zeros"), "makes a tensor from numbers: no operand has rows"
+)
 _OPTIONS = ("safe", "descending", "include_initial")
 """Switches of operators along an axis that choose other code."""
 

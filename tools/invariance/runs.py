@@ -10,9 +10,10 @@ import numpy as np
 from tools.invariance.cases import Case
 
 from nbxtensor.base.errors import DTypeError
-from nbxtensor.certify.calls import Array, host_memory, same_bits
+from nbxtensor.certify.calls import same_bits
 from nbxtensor.certify.contents import content
-from nbxtensor.certify.example import place
+from nbxtensor.certify.example import Example, place
+from nbxtensor.certify.memory import Array, host_memory, view_of
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
@@ -133,6 +134,12 @@ def positions(batch: int) -> list[int]:
     return sorted({0, batch // 2, batch - 1})
 
 
+def values_of(example: Example, fill: str, seed: int) -> list[Array]:
+    """The tensors of a call, their content the same again after a while."""
+    memories = content(example, fill, seed, PERIOD)
+    return [view_of(memory, spec, 0) for memory, spec in zip(memories, example.specs, strict=True)]
+
+
 class Operands:
     """The values of a case, and its operands on a device.
 
@@ -149,12 +156,12 @@ class Operands:
     @cached_property
     def _sources(self) -> dict[str, list[Array]]:
         example = self.case.as_rows.example(SOURCE)
-        return {fill: content(example, fill, 1, PERIOD) for fill in FILLS}
+        return {fill: values_of(example, fill, 1) for fill in FILLS}
 
     def arrays(self, fill: str, batch: int) -> list[Array]:
         """One array for each tensor: the row at `positions`, other rows between."""
         arrays: list[Array] = []
-        others = content(self.case.as_rows.example(batch), fill, 2, PERIOD) if batch > 1 else self._sources[fill]
+        others = values_of(self.case.as_rows.example(batch), fill, 2) if batch > 1 else self._sources[fill]
         for part, other, source in zip(self.case.parts, others, self._sources[fill], strict=True):
             if not part.batched:
                 arrays.append(source)

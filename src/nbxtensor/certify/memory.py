@@ -31,7 +31,7 @@ def set_bytes(device: Device, ptr: int, nbytes: int, value: int) -> None:
     call(driver, "certify", "poisoning memory", driver.cuMemsetD8Async(ptr, value, nbytes, stream))
 
 
-def _view(memory: Array, spec: Spec, shift: int) -> Array:
+def view_of(memory: Array, spec: Spec, shift: int) -> Array:
     """The operand that lies `shift` elements from the start of its memory."""
     low, _ = spec.span
     steps = tuple(s * spec.dtype.itemsize for s in spec.strides)
@@ -42,7 +42,7 @@ def host_memory(spec: Spec, array: Array, shift: int, pattern: int) -> Array:
     """The memory of an operand, `shift` elements and all gaps holding the pattern."""
     low, high = spec.span
     memory = np.full((high - low + shift) * spec.dtype.itemsize, pattern, np.uint8).view(spec.dtype.numpy)
-    _view(memory, spec, shift)[...] = array
+    view_of(memory, spec, shift)[...] = array
     return memory
 
 
@@ -53,7 +53,7 @@ def settled(spec: Spec, array: Array) -> Array:
     """
     if not may_overlap_itself(spec.shape, spec.strides):
         return array
-    return _view(host_memory(spec, array, 0, 0), spec, 0).copy()
+    return view_of(host_memory(spec, array, 0, 0), spec, 0).copy()
 
 
 class Fenced:

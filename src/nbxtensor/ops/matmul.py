@@ -100,10 +100,7 @@ def tile_candidates(product: Product, compute: DType, profile: Profile) -> tuple
     one_thread = profile.warp_size == 1
     rows, columns = power_of_two(product.m), power_of_two(product.n)
     if compute is not dtypes.float32:
-        unroll = (
-            4 if one_thread or profile.copy_bandwidth or compute.kind == "f" else 2
-        )  # few registers if not measured
-        return (Tile(min(16, rows), min(32, columns), unroll, 4, outer=True),)
+        return (Tile(min(16, rows), min(32, columns), 4, 4, outer=True),)
     if one_thread and rows <= FEW_ROWS:
         return tuple(
             dict.fromkeys(Tile(rows, min(wide, max(8, columns)), 8, 1, outer=True) for wide in (256, 128, 512))
