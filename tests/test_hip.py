@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.compiler.ttir import ttir
 from nbxtensor.device import discover, get
 from nbxtensor.device.artifact import Options, Target
+from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
 
 
@@ -214,3 +216,12 @@ def test_the_null_device_records_what_would_run() -> None:
     nbx.nn.softmax(nbx.ones((4, 100), device=null.name))
     assert null.calls[-1].job.target == Target("hip", "gfx942")
     null.clear()
+
+
+@pytest.mark.parametrize("extreme", [nbx.max, nbx.min])
+def test_bits_that_become_float16_are_not_fenced(extreme: Any) -> None:
+    """LLVM fails at a fence of a float that is read out of a scalar register."""
+    device = NullDevice(target_of("gfx942"))
+    extreme(nbx.empty((4, 2048), "float16", device), axis=1)
+    (call,) = device.calls
+    assert lower_to_amdgcn(call.job).binary

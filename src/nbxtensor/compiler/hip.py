@@ -30,18 +30,23 @@ class Amdgcn:
 _NARROWING = re.compile(
     r"^  (%\S+) = fptrunc (float|<(\d+) x float>) (%\S+) to ((?:half|<\d+ x half>).*)$", re.MULTILINE
 )
+_BITS = re.compile(r"^  (%\S+) = bitcast ", re.MULTILINE)
 
 
 def fenced(llvm: str) -> str:
     """LLVM IR in which no operation is merged with the rounding of its result to float16.
 
     LLVM would make one instruction (``v_fma_mixlo``) of them, which adds +0.0 to a product and so loses the sign of
-    its zero.
+    its zero. Bits that are only taken for a float have no operation to merge with; LLVM fails at a fence of such, if
+    they lie in a scalar register.
     """
     types: set[tuple[str, str]] = set()
+    bits = set(_BITS.findall(llvm))
 
     def fence(match: re.Match[str]) -> str:
         name, wide, lanes, value, half = match.groups()
+        if value in bits:
+            return match[0]
         suffix = f"v{lanes}f32" if lanes else "f32"
         types.add((wide, suffix))
         held = f"%fenced.{name[1:]}"
