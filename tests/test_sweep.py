@@ -54,6 +54,15 @@ def log() -> dict[str, Any]:
 
 # The log
 
+_INTEGER_PRODUCTS = dict.fromkeys(("sm_80", "sm_86", "sm_89"), 8)
+KEPT = {
+    "src/nbxtensor/ops/linear.py": _INTEGER_PRODUCTS,
+    "src/nbxtensor/ops/matmul.py": _INTEGER_PRODUCTS,
+    "src/nbxtensor/ops/max.py": {"sm_80": 8},
+    "src/nbxtensor/ops/sort/functions.py": dict.fromkeys(("sm_90", "sm_100", "sm_120"), 8),
+}
+"""Bytes of stack that the log has, and that docs/targets.md explains; there are no others."""
+
 
 def test_the_log_names_the_present_kernels() -> None:
     _, present = collect(TARGETS, lambda file: True)
@@ -69,7 +78,7 @@ def test_the_log_has_no_problems() -> None:
             profile = load_profile(arch)
             assert figures["failed"] == 0, file
             if profile.warp_size > 1:
-                assert figures["stack"] == 0, file
+                assert figures["stack"] == KEPT.get(file, {}).get(arch, 0), f"{file} on {arch}"
                 assert figures["registers"] <= profile.registers_per_thread, file
                 assert figures["shared"] <= profile.shared_bytes, file
 
@@ -92,7 +101,7 @@ def test_what_makes_the_log_stale() -> None:
 
 
 PLANTED = (
-    ("kernel/pointwise_settings.py", "(4096, 8), (1024, 4)", "(4096, 4), (1024, 4)"),
+    ("kernel/pointwise_settings.py", "(4096, 8), (2048, 8)", "(4096, 4), (2048, 8)"),
     ("kernel/reduce_settings.py", "(kept, min(16, 2 * warps))", "(kept, min(16, 4 * warps))"),
     ("kernel/scan_settings.py", "return split + whole if", "return split if"),
     ("ops/_softmax_settings.py", "[staged, Setting(1, 16,", "[staged, Setting(1, 8,"),
