@@ -54,12 +54,13 @@ def log() -> dict[str, Any]:
 
 # The log
 
-_INTEGER_PRODUCTS = dict.fromkeys(("sm_80", "sm_86", "sm_89"), 8)
 KEPT = {
-    "src/nbxtensor/ops/linear.py": _INTEGER_PRODUCTS,
-    "src/nbxtensor/ops/matmul.py": _INTEGER_PRODUCTS,
+    "src/nbxtensor/kernel/scan_settings.py": {"sm_75": 8, "sm_80": 8, "sm_86": 8, "sm_89": 8},
+    "src/nbxtensor/ops/cumulative.py": {"sm_90": 8},
+    "src/nbxtensor/ops/linear.py": {"sm_80": 8, "sm_86": 8, "sm_89": 8},
+    "src/nbxtensor/ops/matmul.py": {"sm_80": 8, "sm_86": 8, "sm_89": 8},
     "src/nbxtensor/ops/max.py": {"sm_80": 8},
-    "src/nbxtensor/ops/sort/functions.py": dict.fromkeys(("sm_90", "sm_100", "sm_120"), 8),
+    "src/nbxtensor/ops/sort/functions.py": {"sm_100": 8, "sm_120": 8, "sm_90": 8},
 }
 """Bytes of stack that the log has, and that docs/targets.md explains; there are no others."""
 

@@ -44,7 +44,13 @@ from nbxtensor.device.profile import load_profile, target_of
 from nbxtensor.tuning.tables import forget as forget_tables
 
 LOG = ROOT / "bench/results/sweep.json"
-KEEP_ONE = {"tile_sort_kernel", "radix_sort_scatter_kernel", "matmul_outer_kernel", "reduce_kernel"}
+KEEP_ONE = {
+    "cumulative_tile_kernel",
+    "tile_sort_kernel",
+    "radix_sort_scatter_kernel",
+    "matmul_outer_kernel",
+    "reduce_kernel",
+}
 """Kernels of which ptxas may keep one register (8 bytes) in memory: docs/targets.md."""
 ALL, SOME = "every variant", "one of each kernel with each function"
 

@@ -84,9 +84,8 @@ def _on_gpu(rows: Rows, itemsize: int) -> list[Setting]:
         return [replace(column, split=True), *found] if rows.count < FEW_ROWS and n >= 4 * SEGMENT else found
     tile = 16 if n <= 16 else 256 if n <= 256 else TILE
     kept = min(inner, max(1, TILE // tile))
-    double = itemsize == 8 and tile == TILE
-    wide = Setting(kept, max(1, kept * tile // (256 if double else 512)), tile)
-    half = wide if double else replace(wide, num_warps=max(1, wide.num_warps // 2))
+    wide = Setting(kept, max(1, kept * tile // 512), tile)
+    half = replace(wide, num_warps=max(1, wide.num_warps // 2))
     whole = [half, wide] if itemsize <= 4 and tile > 16 else [wide, half]
     if n <= TILE:
         return [*(whole if tile > 16 else [wide]), replace(half, kept=max(1, kept // 2))]

@@ -148,12 +148,13 @@ def _long(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Settin
     return held if n <= ends else _looped(rows, itemsize, log_form, roomy)
 
 
-def _split(rows: Rows, itemsize: int) -> list[Setting]:
+def _split(rows: Rows, itemsize: int, measured: bool) -> list[Setting]:
     staged = Setting(1, 1, "split", unroll=2, width=64, steps=4, stages=4, writers=8)
     three = Setting(1, 1, "split", unroll=2, width=64) if itemsize == 2 else staged
     if rows.groups > FEW_GROUPS or itemsize == 8:
         return [three]
-    two = replace(staged, width=128, run=32)
+    # More warps where it was never measured: ptxas keeps a register of four in memory on some targets.
+    two = replace(staged, width=128, run=32, writers=4 if measured else 8)
     if rows.count <= FEW_ROWS:
         two = replace(two, width=64, run=16, unroll=1, writers=4)
     return [two, three]
@@ -177,13 +178,13 @@ def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     return [held, replace(held, kept=max(1, held.kept // 2))]
 
 
-def _on_gpu(rows: Rows, itemsize: int, log_form: bool, roomy: bool) -> list[Setting]:
+def _on_gpu(rows: Rows, itemsize: int, log_form: bool, roomy: bool, measured: bool) -> list[Setting]:
     n, widest = rows.length, power_of_two(rows.inner)
     if rows.axis == 0:
         return _across(rows, itemsize, log_form)
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
-    split = _split(rows, itemsize) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    split = _split(rows, itemsize, measured) if rows.count <= MANY_ROWS and n > 16 * LANES else []
     return split + _long(rows, itemsize, log_form, roomy)
 
 
@@ -196,7 +197,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
         If the profile allows none.
     """
     on_cpu, roomy = profile.warp_size == 1, profile.shared_bytes >= ROOMY
-    tried = _on_cpu(rows) if on_cpu else _on_gpu(rows, itemsize, log_form, roomy)
+    tried = _on_cpu(rows) if on_cpu else _on_gpu(rows, itemsize, log_form, roomy, profile.copy_bandwidth > 0)
     # What needs least is for devices that leave nothing else.
     for settings in (tried, [Setting(1, 16, "looped"), Setting(1, 4, "looped")]):
         if found := tuple(dict.fromkeys(s for s in settings if _fits(s, rows, profile, itemsize))):
