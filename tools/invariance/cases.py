@@ -12,6 +12,7 @@ from typing import Any, cast
 from nbxtensor.base.dtypes import DType, bfloat16, float32, int32, int64
 from nbxtensor.base.dtypes import bool as boolean
 from nbxtensor.certify.example import Example, Spec, plain, signature
+from nbxtensor.kernel.call_text import bound
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.tensor.dispatch import table
 
@@ -59,8 +60,6 @@ class Case:
 
     Attributes
     ----------
-    what
-        What tells it from other cases of the operator.
     operands
         `Part`, a tuple of them, or a value.
     batches
@@ -70,7 +69,6 @@ class Case:
     """
 
     operator: str
-    what: str
     operands: tuple[Any, ...]
     attributes: tuple[tuple[str, Any], ...] = ()
     batches: tuple[int, ...] = BATCHES
@@ -106,10 +104,10 @@ class Case:
                 return tuple(spec(o) for o in cast("tuple[Any, ...]", operand))
             return operand
 
-        return Example(self.operator, tuple(map(spec, self.operands)), self.attributes)
+        return bound(self.operator, map(spec, self.operands), dict(self.attributes))
 
     def __str__(self) -> str:
-        return f"{self.operator} {self.what}"
+        return str(self.example(self.batches[0]))
 
 
 Cases = Iterator[Case]
@@ -139,41 +137,37 @@ class Extent:
 QUICK = Extent((USUAL,), (float32, int32), long=False)
 
 
-def _what(n: int, dtype: DType, more: str = "") -> str:
-    return f"{n} {dtype}{' ' if more else ''}{more}"
-
-
 def elementwise(name: str, extent: Extent, count: int, attributes: Sequence[tuple[str, Any]] = ()) -> Cases:
     """`count` operands of one shape; two operands also with one that all rows share."""
     fixed = tuple(attributes)
     for n, dtype in extent.sizes():
-        yield Case(name, _what(n, dtype), (Part((n,), dtype),) * count, fixed)
+        yield Case(name, (Part((n,), dtype),) * count, fixed)
     if count == 2:
         for dtype in extent.dtypes if extent.long else extent.dtypes[:1]:
             operands = Part((USUAL,), dtype), Part((USUAL,), dtype, False)
-            yield Case(name, _what(USUAL, dtype, "and a shared row"), operands, fixed)
+            yield Case(name, operands, fixed)
 
 
 def along_axis(op: Operator, extent: Extent) -> Cases:
     """One operand, along its last axis or its first."""
     parameters, axis = signature(op.function), ("axis", -1)
     for n, dtype in extent.sizes():
-        yield Case(op.name, _what(n, dtype), (Part((n,), dtype),), (axis,))
+        yield Case(op.name, (Part((n,), dtype),), (axis,))
     row = Part((USUAL,), extent.dtypes[0])
     for option in _OPTIONS:
         if option in parameters:
-            yield Case(op.name, _what(USUAL, row.dtype, option), (row,), (axis, (option, True)))
+            yield Case(op.name, (row,), (axis, (option, True)))
     if "weight" in parameters:
         shared = tuple(Part((USUAL,), row.dtype, False) for p in ("weight", "bias") if p in parameters)
-        yield Case(op.name, _what(USUAL, row.dtype, "weighted"), (row, *shared), (axis,))
-    yield Case(op.name, _what(USUAL, row.dtype, "columns"), (row,), (("axis", 0),), columns=True)
+        yield Case(op.name, (row, *shared), (axis,))
+    yield Case(op.name, (row,), (("axis", 0),), columns=True)
     if extent.long:
-        yield Case(op.name, _what(LONG, row.dtype), (Part((LONG,), row.dtype),), (axis,), FEW)
+        yield Case(op.name, (Part((LONG,), row.dtype),), (axis,), FEW)
 
 
 def where(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
-        yield Case(name, _what(n, dtype), (Part((n,), boolean), Part((n,), dtype), Part((n,), dtype)))
+        yield Case(name, (Part((n,), boolean), Part((n,), dtype), Part((n,), dtype)))
 
 
 def casts(name: str, extent: Extent) -> Cases:
@@ -181,7 +175,7 @@ def casts(name: str, extent: Extent) -> Cases:
         for dtype in extent.dtypes:
             for other in (*DTYPES, int64):
                 if other is not dtype:
-                    yield Case(name, _what(n, dtype, f"to {other}"), (Part((n,), dtype), other))
+                    yield Case(name, (Part((n,), dtype), other))
 
 
 def clip(name: str, extent: Extent) -> Cases:
@@ -190,16 +184,16 @@ def clip(name: str, extent: Extent) -> Cases:
 
 def approximate(name: str, extent: Extent) -> Cases:
     yield from elementwise(name, extent, 1)
-    yield from (replace(c, what=f"{c.what} tanh") for c in elementwise(name, extent, 1, (("approximate", "tanh"),)))
+    yield from elementwise(name, extent, 1, (("approximate", "tanh"),))
 
 
 def topk(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
         for largest in (True, False):
             attributes = (("axis", -1), ("largest", largest))
-            yield Case(name, _what(n, dtype, f"largest={largest}"), (Part((n,), dtype), 5), attributes)
+            yield Case(name, (Part((n,), dtype), 5), attributes)
     if extent.long:
-        yield Case(name, _what(LONG, float32), (Part((LONG,)), 50), (("axis", -1),), FEW)
+        yield Case(name, (Part((LONG,)), 50), (("axis", -1),), FEW)
 
 
 def products(name: str, extent: Extent) -> Cases:
@@ -208,12 +202,12 @@ def products(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
         matrix = Part((33, n) if shared else (n, 33), dtype, False)
         bias = (Part((33,), dtype, False),) if shared else ()
-        yield Case(name, _what(n, dtype, "to 33"), (Part((n,), dtype), matrix, *bias))
+        yield Case(name, (Part((n,), dtype), matrix, *bias))
         few = tuple(b for b in BATCHES if b * n <= 300_000)
-        yield Case(name, _what(n, dtype, "rows of 3 to 33"), (Part((3, n), dtype), matrix, *bias), batches=few)
+        yield Case(name, (Part((3, n), dtype), matrix, *bias), batches=few)
         if not shared and n == USUAL:
             operands = Part((4, n), dtype), Part((n, 9), dtype)
-            yield Case(name, _what(n, dtype, "pairs 4 to 9"), operands, batches=(1, 2, 7, 64))
+            yield Case(name, operands, batches=(1, 2, 7, 64))
 
 
 def convolutions(name: str, extent: Extent) -> Cases:
@@ -224,72 +218,72 @@ def convolutions(name: str, extent: Extent) -> Cases:
             return Part(shape, dtype, False)
 
         line = Part((5, 37), dtype), weights(6, 5, 3), bias
-        yield Case(name, f"37 {dtype}", line, (("padding", 1),))
+        yield Case(name, line, (("padding", 1),))
         image = Part((3, 9, 11), dtype), weights(6, 3, 3, 3), bias
-        yield Case(name, f"9x11 {dtype}", image, (("padding", 1), ("stride", (2, 1))))
-        yield Case(name, f"9x11 {dtype} dilated", image, (("dilation", 2), ("padding", 2)), FEW)
+        yield Case(name, image, (("padding", 1), ("stride", (2, 1))))
+        yield Case(name, image, (("dilation", 2), ("padding", 2)), FEW)
         deep = Part((6, 10, 13), dtype), weights(6, 1, 3, 3), bias
-        yield Case(name, f"10x13 {dtype} depthwise", deep, (("groups", 6),))
+        yield Case(name, deep, (("groups", 6),))
         wide = Part((70, 6, 7), dtype), weights(20, 70, 1, 1)
-        yield Case(name, f"6x7 {dtype} 1x1", wide, (), (1, 2, 7, 64))
+        yield Case(name, wide, (), (1, 2, 7, 64))
 
 
 def pools(name: str, extent: Extent) -> Cases:
     for dtype in extent.dtypes:
-        yield Case(name, f"37 {dtype}", (Part((5, 37), dtype), 3), (("padding", 1), ("stride", 2)))
-        yield Case(name, f"9x11 {dtype}", (Part((4, 9, 11), dtype), (3, 2)), (("stride", (2, 1)),))
-        yield Case(name, f"30x31 {dtype}", (Part((2, 30, 31), dtype), (9, 8)), (("padding", 3),), (1, 2, 7, 64))
+        yield Case(name, (Part((5, 37), dtype), 3), (("padding", 1), ("stride", 2)))
+        yield Case(name, (Part((4, 9, 11), dtype), (3, 2)), (("stride", (2, 1)),))
+        yield Case(name, (Part((2, 30, 31), dtype), (9, 8)), (("padding", 3),), (1, 2, 7, 64))
 
 
 def global_pools(name: str, extent: Extent) -> Cases:
     for dtype in extent.dtypes:
-        yield Case(name, f"9x11 {dtype}", (Part((4, 9, 11), dtype),))
-        yield Case(name, f"50x51 {dtype}", (Part((2, 50, 51), dtype),), batches=(1, 2, 7, 64))
+        yield Case(name, (Part((4, 9, 11), dtype),))
+        yield Case(name, (Part((2, 50, 51), dtype),), batches=(1, 2, 7, 64))
 
 
 def triangles(name: str, extent: Extent) -> Cases:
     for dtype in extent.dtypes:
-        yield Case(name, f"17x19 {dtype}", (Part((17, 19), dtype),), (("k", 1),))
+        yield Case(name, (Part((17, 19), dtype),), (("k", 1),))
 
 
 def looked_up(name: str, extent: Extent) -> Cases:
     """A row is one line of indices, of the tensor that is looked into, or of both."""
     for n, dtype in extent.sizes():
         if name == "embedding":
-            yield Case(name, _what(n, dtype), (Part((3,), int64), Part((50, n), dtype, False)))
+            yield Case(name, (Part((3,), int64), Part((50, n), dtype, False)))
         elif name == "take":
             indices = Part((20,), int64, False)
-            yield Case(name, _what(n, dtype), (Part((n,), dtype), indices), (("axis", 1),))
+            yield Case(name, (Part((n,), dtype), indices), (("axis", 1),))
         elif name == "take_along_axis":
-            yield Case(name, _what(n, dtype), (Part((n,), dtype), Part((30,), int64)), (("axis", -1),))
+            yield Case(name, (Part((n,), dtype), Part((30,), int64)), (("axis", -1),))
         else:
-            yield Case(name, _what(n, dtype), (Part((8, n), dtype), Part((5, 1), int64)), (("batch_dims", 1),))
+            yield Case(name, (Part((8, n), dtype), Part((5, 1), int64)), (("batch_dims", 1),))
 
 
 def joined(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
         lengths = (n, n, n) if name == "stack" else (n, 1, 7)
-        yield Case(name, _what(n, dtype), (tuple(Part((m,), dtype) for m in lengths),), (("axis", 1),))
+        yield Case(name, (tuple(Part((m,), dtype) for m in lengths),), (("axis", 1),))
 
 
 def repeated(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
         if name == "tile":
-            yield Case(name, _what(n, dtype), (Part((n,), dtype), (1, 3)))
+            yield Case(name, (Part((n,), dtype), (1, 3)))
         else:
-            yield Case(name, _what(n, dtype), (Part((n,), dtype), 3), (("axis", 1),))
+            yield Case(name, (Part((n,), dtype), 3), (("axis", 1),))
 
 
 def padded(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
         for mode in ("constant", "reflect", "edge", "wrap"):
-            yield Case(name, _what(n, dtype, mode), (Part((n,), dtype), ((0, 0), (2, 3))), (("mode", mode),))
+            yield Case(name, (Part((n,), dtype), ((0, 0), (2, 3))), (("mode", mode),))
 
 
 def written(name: str, extent: Extent) -> Cases:
     for n, dtype in extent.sizes():
-        yield Case(name, _what(n, dtype), (Part((n,), dtype),) * 2)
-        yield Case(name, _what(n, dtype, "a shared row"), (Part((n,), dtype), Part((n,), dtype, False)))
+        yield Case(name, (Part((n,), dtype),) * 2)
+        yield Case(name, (Part((n,), dtype), Part((n,), dtype, False)))
 
 
 Form = Callable[[str, Extent], Cases]

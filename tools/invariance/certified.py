@@ -68,7 +68,7 @@ def case_of(example: Example) -> Case | None:
         return Part(spec.shape[1:] if batched else spec.shape, spec.dtype, batched, strides)
 
     operands = (tuple(cast("list[Any]", o)) if isinstance(o, list) else o for o in example.map(part))
-    return Case(op.name, str(example).partition("(")[2][:-1], tuple(operands), example.attributes, (batch,))
+    return Case(op.name, tuple(operands), example.attributes, (batch,))
 
 
 @dataclass(frozen=True, slots=True)

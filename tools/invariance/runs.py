@@ -12,7 +12,7 @@ from tools.invariance.cases import Case
 from nbxtensor.base.errors import DTypeError
 from nbxtensor.certify.calls import same_bits
 from nbxtensor.certify.contents import content
-from nbxtensor.certify.example import Example, place
+from nbxtensor.certify.example import Example, keys_of, place
 from nbxtensor.certify.memory import Array, host_memory, view_of
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
@@ -69,10 +69,7 @@ def choices(case: Case, batch: int, device: Device) -> list[Choice]:
 
     Where a key has several, what is chosen without force comes last.
     """
-    null = NullDevice(device.target, device.profile)
-    example = case.example(batch)
-    with observed() as seen:
-        example.call(example.map(lambda spec: place(spec, null)), null)
+    seen = keys_of(case.example(batch), device.profile, device)
     found = [
         Choice(key.operator, key.variant, setting)
         for key, use in seen.items()
@@ -108,9 +105,8 @@ def jobs_of(cases: Sequence[Case], device: Device, settings: Container[str] | No
             calls += [(case, batch, choice) for choice in wanted(choices(case, batch, device), settings)]
         for one, batch, choice in calls:
             null = NullDevice(device.target, device.profile)
-            example = one.example(batch)
             with chosen(choice):
-                example.call(example.map(lambda spec: place(spec, null)), null)  # noqa: B023
+                one.example(batch).run(null)
             jobs.update((c.job.identity, c.job) for c in null.calls if isinstance(c, Call))
     return list(jobs.values())
 
@@ -291,7 +287,7 @@ class Check:
                     self._repeat(case, batch, placed, alone, choice, count, tally)
                 if choice.variant is not None:
                     if not taken:
-                        raise RuntimeError(f"{case}, {batch} rows: no launch took the setting {choice}")
+                        raise RuntimeError(f"{case.example(batch)}: no launch took the setting {choice}")
                     tally.settings.add(str(choice))
                     tally.met.add(choice.certificate)
 
@@ -318,6 +314,6 @@ class Check:
                     tally.differing += wrong
                     if wrong and not faults:
                         where = f"row {position} of {batch}, {FILLS[fill]} values, run {number + 1}"
-                        tally.faults.append(f"{case}: {where}, {choice}: {wrong} elements differ")
+                        tally.faults.append(f"{case.example(batch)}: {where}, {choice}: {wrong} elements differ")
                     faults += wrong
         tally.repeated(count)
