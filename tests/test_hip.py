@@ -143,6 +143,34 @@ def test_each_forbidden_instruction_is_found(line: str, rule: str) -> None:
     assert any(rule in found for found in scan_line(f"\t{line}"))
 
 
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx1100"])
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [(nbx.sqrt, "float16"), (nbx.nn.rsqrt, "float16"), (nbx.divide, "float16"), (nbx.sqrt, "float64")],
+)
+def test_exact_roots_and_quotients_are_no_findings(function: Any, dtype: str, arch: str) -> None:
+    """LLVM makes those of float16 in float32, where no element of float16 is denormal, and roots of float64 of fma."""
+    device = NullDevice(target_of(arch))
+    x = nbx.empty((4096,), dtype, device)
+    function(x, x) if function is nbx.divide else function(x)
+    (call,) = device.calls
+    assert not scan_amdgcn(lower_to_amdgcn(call.job).text, text_of(call.job))
+
+
+@pytest.mark.parametrize(
+    ("line", "ttir_text"),
+    [
+        ("v_rsq_f32_e32 v1, v2", "!tt.ptr<f16> tt.precise_divf"),
+        ("v_rsq_f32_e32 v1, v2", "!tt.ptr<f32> tt.precise_sqrt"),
+        ("v_exp_f32_e32 v1, v2", "!tt.ptr<f16> tt.precise_sqrt"),
+        ("v_mad_f32 v1, v2, v3, v4", "!tt.ptr<f16> tt.precise_sqrt"),
+        ("v_mad_f32 v1, v2, v3, v4", "!tt.ptr<f32> tt.precise_divf"),
+    ],
+)
+def test_what_is_meant_for_float16_alone_is_found_elsewhere(line: str, ttir_text: str) -> None:
+    assert scan_line(f"\t{line}", ttir_text)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -1,12 +1,11 @@
 """From jobs to artifacts: out of a pack, out of the artifact store, or compiled."""
 
-import os
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 from nbxtensor.base.errors import CompileError
 from nbxtensor.base.knobs import compile_workers
+from nbxtensor.base.locks import ForkLock
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.available import missing_compilers, require_compilers
 from nbxtensor.compiler.front_end import without_collection
@@ -18,16 +17,7 @@ from nbxtensor.device.artifact import Artifact, Resources
 Progress = Callable[[int, int, str], None]
 SERIAL_JOBS = 2  # starting a worker costs as much as compiling a kernel or two
 
-_compiling = threading.RLock()
-
-
-def _after_fork() -> None:
-    """A thread of the parent may have been compiling; in the child nothing would ever release its lock."""
-    global _compiling
-    _compiling = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_compiling = ForkLock()
 
 
 def _compile_cpu(job: Job) -> tuple[bytes, str, Resources]:

@@ -4,14 +4,13 @@ Those that were named with `use` come first (``--pack``), then those in the knob
 package. A pack is opened once; what happens to its file later is not noticed, as with a shared library.
 """
 
-import os
-import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from nbxtensor.base.errors import PackError
 from nbxtensor.base.knobs import packs as knob
+from nbxtensor.base.locks import ForkLock
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_file import FUNCTION, SUFFIX, Pack
 from nbxtensor.device.artifact import Artifact
@@ -20,16 +19,7 @@ SHIPPED = Path(__file__).parents[1] / "packs"
 """Where the packs that come with the package are."""
 
 _named: tuple[Path, ...] = ()
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_lock = ForkLock()
 
 
 @cache

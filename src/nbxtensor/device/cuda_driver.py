@@ -6,11 +6,11 @@ its interface follows the driver's.
 
 import importlib
 import os
-import threading
 from functools import cache
 from typing import Any
 
 from nbxtensor.base.errors import DeviceError, LaunchError, NbxError
+from nbxtensor.base.locks import ForkLock
 
 OUT_OF_MEMORY = 2
 NO_DEVICE = 100
@@ -19,7 +19,7 @@ _TOO_OLD = {35, 803, 804}
 # After one of these every call of the process fails: the driver has given the context up.
 FATAL = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719}
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _used = False
 _lost = False
 
@@ -78,9 +78,8 @@ def lost() -> bool:
 
 
 def _after_fork() -> None:
-    global _lost, _lock
+    global _lost
     _lost = _used
-    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -38,6 +38,16 @@ class Profile:
     copy_bandwidth: float
     dtypes: frozenset[str]
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether kernels were timed on such a device; settings for others leave more registers free."""
+        return self.copy_bandwidth > 0
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether a processor has the shared memory, and so the bytes under way, of a GPU for data centres."""
+        return self.shared_bytes >= 1 << 17
+
 
 class Buffer(Protocol):
     """A block of device memory; freed (in stream order) when the last reference goes."""

@@ -1,25 +1,15 @@
 """Devices by name. A device's module is imported when the device is first asked for."""
 
 import importlib
-import os
-import threading
 
 from nbxtensor.base.errors import DeviceError
+from nbxtensor.base.locks import ForkLock
 from nbxtensor.device.profile import known_profiles, target_of
 from nbxtensor.device.protocol import Device
 
 NAMES = "cpu, cuda, cuda:<index>, null, null:<architecture>"
 _devices: dict[str, Device] = {}
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_lock = ForkLock()
 
 
 def get(name: str) -> Device:

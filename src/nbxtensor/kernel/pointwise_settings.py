@@ -24,7 +24,7 @@ def _fits(setting: FlatSetting, profile: Profile) -> bool:
     if profile.warp_size == 1:
         return True
     threads = setting.num_warps * profile.warp_size
-    most = MOST if profile.copy_bandwidth else MOST_UNSEEN
+    most = MOST if profile.is_measured else MOST_UNSEEN
     return threads <= setting.block <= most * threads
 
 

@@ -37,6 +37,11 @@ def _fits(setting: Setting, rows: Rows, itemsize: int) -> bool:
     return rows.axis == 1 or words <= (32 if min(rows.length, GROUP) > setting.tile else 64)
 
 
+def _warps(words: int) -> int:
+    """Warps whose threads hold 32 of them."""
+    return min(16, max(4, power_of_two(words // 1024)))
+
+
 def candidates(name: str, ordered: bool, rows: Rows, profile: Profile, itemsize: int = 4) -> tuple[Setting, ...]:
     """The settings worth trying for these rows, best guess first; all give the same bits.
 
@@ -61,14 +66,12 @@ def candidates(name: str, ordered: bool, rows: Rows, profile: Profile, itemsize:
         tried = [(kept, 1), (2 * kept, 1), (max(1, kept // 2), 1)]
     elif rows.axis == 0:
         kept = min(max(16, 8192 // tile), widest)
-        several = [max(1, kept >> i) for i in range(4)]
-        warps = [
-            min(16, max(4, power_of_two(k * tile * max(4, itemsize) // 4096))) for k in several
-        ]  # 32 words a thread
-        tried = [(kept, warps[0]), (kept, max(2, warps[0] // 2)), *zip(several[1:], warps[1:], strict=True)]
+        several = [(k, _warps(k * tile * max(4, itemsize) // 4)) for k in (max(1, kept >> i) for i in range(4))]
+        warps = several[0][1]
+        tried = [(kept, warps), (kept, max(2, warps // 2)), (max(1, kept // 2), warps), *several[1:]]
     else:
         kept = min(max(1, 2048 // tile), widest)
         warps = 8 if rows.length > tile else max(1, power_of_two(kept * tile // 1024))
         tried = [(kept, warps), (kept, max(1, warps // 2)), (kept, min(16, 2 * warps)), (max(1, kept // 2), warps)]
     found = dict.fromkeys(Setting(min(kept, widest), tile, warps) for kept, warps in tried)
-    return tuple(s for s in found if profile.warp_size == 1 or _fits(s, rows, itemsize))[:3]
+    return tuple(s for s in found if profile.warp_size == 1 or _fits(s, rows, itemsize))[:4]

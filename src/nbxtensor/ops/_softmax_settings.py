@@ -11,7 +11,6 @@ FEW_ROWS = 4  # whose programs must be small to keep a GPU busy
 FEW_GROUPS = 4  # of a row, whose partial sums every program that writes adds itself
 MANY_ROWS = 64  # from which on a program a row keeps a GPU busy
 SPARE = 4096  # bytes of shared memory that reductions take
-ROOMY = 1 << 17  # bytes of shared memory of processors that keep many tiles under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,9 @@ def _short(n: int, widest: int, itemsize: int, log_form: bool) -> list[Setting]:
     tile = max(4, power_of_two(n))
     kept = min(widest, max(1, 1024 // tile))
     if n > 512 or kept * tile < 1024:
-        warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
         if itemsize == 8 and n > 512:
             return [Setting(kept, 8), *([Setting(kept, 4)] if n > 1024 else [])]
+        warps = max(1, min(2, kept * tile // 128)) if n <= 1024 else 4
         found = [Setting(kept, warps), Setting(kept if warps > 1 else 1, max(1, warps // 2))]
         return found[::-1] if itemsize == 2 and kept == 1 else found
     # Parts of at least four elements, the first step of the tree, and of whole vectors.
@@ -178,14 +177,14 @@ def _across(rows: Rows, itemsize: int, log_form: bool) -> list[Setting]:
     return [held, replace(held, kept=max(1, held.kept // 2))]
 
 
-def _on_gpu(rows: Rows, itemsize: int, log_form: bool, roomy: bool, measured: bool) -> list[Setting]:
+def _on_gpu(rows: Rows, itemsize: int, log_form: bool, profile: Profile) -> list[Setting]:
     n, widest = rows.length, power_of_two(rows.inner)
     if rows.axis == 0:
         return _across(rows, itemsize, log_form)
     if n <= LANES:
         return _short(n, widest, itemsize, log_form)
-    split = _split(rows, itemsize, measured) if rows.count <= MANY_ROWS and n > 16 * LANES else []
-    return split + _long(rows, itemsize, log_form, roomy)
+    split = _split(rows, itemsize, profile.is_measured) if rows.count <= MANY_ROWS and n > 16 * LANES else []
+    return split + _long(rows, itemsize, log_form, profile.is_roomy)
 
 
 def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool = False) -> tuple[Setting, ...]:
@@ -196,8 +195,7 @@ def candidates(rows: Rows, profile: Profile, itemsize: int = 4, log_form: bool =
     CompileError
         If the profile allows none.
     """
-    on_cpu, roomy = profile.warp_size == 1, profile.shared_bytes >= ROOMY
-    tried = _on_cpu(rows) if on_cpu else _on_gpu(rows, itemsize, log_form, roomy, profile.copy_bandwidth > 0)
+    tried = _on_cpu(rows) if profile.warp_size == 1 else _on_gpu(rows, itemsize, log_form, profile)
     # What needs least is for devices that leave nothing else.
     for settings in (tried, [Setting(1, 16, "looped"), Setting(1, 4, "looped")]):
         if found := tuple(dict.fromkeys(s for s in settings if _fits(s, rows, profile, itemsize))):

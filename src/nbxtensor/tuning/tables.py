@@ -7,29 +7,20 @@ counts, in this order: the folder of NBX_TABLES (by default ``tables`` in the ca
 import errno
 import os
 import stat
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nbxtensor.base.errors import CertificateError
 from nbxtensor.base.knobs import tables_dir
+from nbxtensor.base.locks import ForkLock
 from nbxtensor.base.text import counted
 from nbxtensor.compiler import packs
 from nbxtensor.tuning.certificate import Certificate, readable
 
 SHIPPED = Path(__file__).parent / "tables"
 _found: dict[tuple[str, str], dict[str, dict[str, Certificate]]] = {}
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """A thread of the parent may have held the lock; in the child nothing would ever release it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_lock = ForkLock()
 
 
 class TableWarning(UserWarning):

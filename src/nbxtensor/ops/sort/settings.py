@@ -19,8 +19,6 @@ PIECE_LOG = 12
 WINNER_LOG = 10
 """The same among bests of groups, of which there are few."""
 BINS = 256
-ROOMY = 1 << 17
-"""Bytes of shared memory of processors that hide latency with more warps."""
 
 Chosen = TypeVar("Chosen")
 
@@ -135,7 +133,7 @@ def radix_candidates(profile: Profile, layout: Layout, name: str = "sort") -> tu
     block = min(32, profile.reduce_tile_max // BINS)
     if profile.warp_size == 1:
         return _chosen([Radix(6, 1, 16, min(4, block))] if block else [], name, profile)
-    warps = 2 if packing(layout) == 0 and profile.shared_bytes >= ROOMY else 1
+    warps = 2 if packing(layout) == 0 and profile.is_roomy else 1
     small, large = Radix(9, warps, 32, block), Radix(10, 2 * warps, 32, block)
     tried = [small, large] if layout.length <= 1 << 24 else [large, small]  # far apart, more should go to one place
     return _chosen([one for one in tried if block and 1 << one.log <= profile.reduce_tile_max], name, profile)

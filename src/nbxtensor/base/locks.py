@@ -1,0 +1,25 @@
+"""Locks of a module that outlive a fork."""
+
+import os
+import threading
+from contextlib import AbstractContextManager
+
+
+class ForkLock:
+    """A lock that may be taken again by who holds it, and that is free in a forked child.
+
+    A thread of the parent may hold it when another one forks; in the child nothing would ever release it.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock: AbstractContextManager[object] = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.__exit__(None, None, None)
