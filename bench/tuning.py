@@ -5,6 +5,10 @@ a smaller call of the same bucket (shapes reduced by an eighth), which takes the
 timed. ``gain``: the default's time over the certified setting's; ``loss``: the certified setting's over that of the
 best candidate for exactly this call, which is 1 where nothing is lost.
 
+The best is the fastest in a first series; all times come from a second one. The least of several noisy times is too
+low, and a loss that uses it says more about the noise than about the settings. What seems to lose more than 5 % is
+repeated, and the series with the middle loss is kept.
+
     PYTHONPATH=src:. python -m bench.tuning --device cuda --tables src/nbxtensor/tuning/tables --json OUT.json
 """
 
@@ -22,7 +26,7 @@ from nbxtensor.base.shapes import contiguous_strides
 from nbxtensor.certify.census import Census, Entry
 from nbxtensor.certify.example import Example, Spec
 from nbxtensor.certify.run import calls_of, driver_of
-from nbxtensor.certify.timing import clock_for, timed
+from nbxtensor.certify.timing import Clock, clock_for, timed
 from nbxtensor.device import get
 from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import Certificate, encode, read_table
@@ -30,6 +34,8 @@ from nbxtensor.tuning.tables import SHIPPED
 
 EXACT = 64
 """Sizes up to this are buckets of their own."""
+LOST, AGAIN = 1.05, 4
+"""A loss beyond which a call is timed again, and how often."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +91,30 @@ def certificates(folder: Path, arch: str, only: str) -> Iterator[Certificate]:
                 yield one
 
 
-def rows_of(certificate: Certificate, device: Device, clock: Any) -> Iterator[Row]:
+def row_of(entry: Entry, chosen: int, call: Example, here: bool, device: Device, clock: Clock) -> Row:
+    """The best of a first series, and its time, the default's and the chosen setting's in a second one."""
+
+    def series() -> list[float]:
+        return [1e6 * t.cold.median for t in timed(entry.key, entry.candidates, call, device, clock)]
+
+    first, second = series(), series()
+    best = min(range(len(first)), key=first.__getitem__)
+    return Row(str(entry.key), str(call), here, second[0], second[chosen], second[best])
+
+
+def rows_of(certificate: Certificate, device: Device, clock: Clock) -> Iterator[Row]:
     example = calls_of(certificate)[0]
     for here, call in ((True, example), (False, smaller(example))):
         entry = entry_of(call, certificate.key, device)
         if entry is None or len(entry.candidates) < 2 or (not here and call == example):
             continue
-        chosen = [i for i, s in enumerate(entry.candidates) if encode(s) == certificate.setting]
-        if not chosen:
+        chosen = next((i for i, s in enumerate(entry.candidates) if encode(s) == certificate.setting), None)
+        if chosen is None:
             continue
-        times = [1e6 * t.cold.median for t in timed(entry.key, entry.candidates, call, device, clock)]
-        yield Row(certificate.key, str(call), here, times[0], times[chosen[0]], min(times))
+        rows = [row_of(entry, chosen, call, here, device, clock)]
+        if rows[0].loss > LOST:
+            rows += [row_of(entry, chosen, call, here, device, clock) for _ in range(AGAIN)]
+        yield sorted(rows, key=lambda row: row.loss)[len(rows) // 2]
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
@@ -110,7 +129,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
             "calls": len(some),
             "loss": of([r.loss for r in some]),
             "gain": {"median": round(statistics.median(gains), 3), "most": round(max(gains), 3)} if gains else {},
-            "over 5 % lost": sorted(f"{r.call} {r.loss:.2f}" for r in some if r.loss > 1.05),
+            "over 5 % lost": sorted(f"{r.call} {r.loss:.2f}" for r in some if r.loss > LOST),
         }
     return found
 
