@@ -20,8 +20,10 @@ from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Artifact, Options
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.public_call import running_call
 from nbxtensor.kernel.unpacked import explained
 from nbxtensor.tuning.certificate import Certificate, binary_hash
+from nbxtensor.tuning.key import certify_command
 
 Grid = tuple[int, int, int]
 Constant = bool | int | float | str | DType | KernelFunction | tuple[int, ...] | None
@@ -245,7 +247,8 @@ class Plan:
         if not aligned and not self._proved(artifact):
             problem = f"the code for pointers that are no multiple of {ALIGNMENT} is not what was certified"
             if certified_only.get():
-                mend = "copy the operands, certify the call on this machine, or unset NBX_CERTIFIED_ONLY"
+                command = certify_command(running_call(), self.device.target.arch)
+                mend = f"run: {command}, copy the operands, or unset NBX_CERTIFIED_ONLY"
                 raise UncertifiedKeyError(f"nbx.{self.name}", problem, got=self.fn.__name__, mend=mend)
             warnings.warn(f"{self.name}: {problem}", CertificateWarning, stacklevel=2)
         self._artifacts.clear()
