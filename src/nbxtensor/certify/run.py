@@ -20,7 +20,6 @@ from nbxtensor.certify.timing import Choice, Clock, choose, clock_for, timed
 from nbxtensor.certify.variants import planned
 from nbxtensor.compiler.jobs import Job, compiler_version
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Plan
 from nbxtensor.tuning.certificate import Certificate, encode
 from nbxtensor.tuning.key import LaunchKey
 
@@ -55,15 +54,7 @@ def covered(certificate: Certificate, setting: Any, key: LaunchKey, example: Exa
     """Whether everything that a call launches with a setting is among what was proved."""
     plans, _ = planned(key, setting, example, device)
     exact = [made for k, made in plans if k == key]
-    return bool(exact) and all(
-        certificate.covers(p.artifact_key(aligned)) for made in exact for p in made for aligned in _needed(p)
-    )
-
-
-def _needed(plan: Plan) -> tuple[bool, ...]:
-    """Alignments whose code must be certified: a pack may leave one out, which is then checked when it loads."""
-    packed = plan.is_packed(True) and not plan.is_packed(False)
-    return (True,) if packed else plan.alignments
+    return bool(exact) and all(plan.is_covered(certificate) for made in exact for plan in made)
 
 
 def calls_of(certificate: Certificate) -> list[Example]:

@@ -192,9 +192,15 @@ class Plan:
         """Key of the artifact that will run, without compiling it."""
         return artifact_key(self.job(aligned))
 
-    def is_packed(self, aligned: bool) -> bool:
-        """Whether a pack in use holds what will run."""
-        return packs.key_of(self.job(aligned)) is not None
+    def is_covered(self, certificate: Certificate) -> bool:
+        """Whether a certificate lists what will run.
+
+        The code for pointers that are not aligned may be absent where a pack leaves it out: it is checked when it loads.
+        """
+        needed = self.alignments
+        if len(needed) > 1 and packs.key_of(self.job(True)) is not None and packs.key_of(self.job(False)) is None:
+            needed = (True,)
+        return all(certificate.covers(self.artifact_key(aligned)) for aligned in needed)
 
     def trust(self, certificate: Certificate) -> bool:
         """Whether the code for aligned pointers is that of a certificate; other code is then checked when it loads."""
