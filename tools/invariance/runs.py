@@ -17,7 +17,7 @@ from nbxtensor.certify.memory import Array, host_memory, view_of
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Call
+from nbxtensor.kernel.launch import jobs_among
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tensor.create import to_numpy
 from nbxtensor.tensor.host import raw
@@ -107,7 +107,7 @@ def jobs_of(cases: Sequence[Case], device: Device, settings: Container[str] | No
             null = NullDevice(device.target, device.profile)
             with chosen(choice):
                 one.example(batch).run(null)
-            jobs.update((c.job.identity, c.job) for c in null.calls if isinstance(c, Call))
+            jobs.update((job.identity, job) for job in jobs_among(null.calls))
     return list(jobs.values())
 
 

@@ -10,7 +10,7 @@ from nbxtensor.certify.calls import Array, numpy_operands, run, same_bits, value
 from nbxtensor.certify.census import Entry
 from nbxtensor.certify.compiling import Compiled, available, compiled
 from nbxtensor.certify.contents import FILLS, RANDOM
-from nbxtensor.certify.example import Example, place
+from nbxtensor.certify.example import Example
 from nbxtensor.certify.memory import PATTERNS, poisoned
 from nbxtensor.certify.needs import require
 from nbxtensor.certify.variants import Case, cases, family, planned
@@ -21,7 +21,7 @@ from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device, Profile
 from nbxtensor.kernel.declare import operators
-from nbxtensor.kernel.launch import Call, Plan
+from nbxtensor.kernel.launch import Plan, jobs_among
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tuning.certificate import DIGITS, binary_hash
 from nbxtensor.tuning.choose import Forced, forced, observed
@@ -216,8 +216,8 @@ class Prover:
             if case.size != "huge":
                 null = NullDevice(self._cpu.target, self._cpu.profile)
                 with observed():
-                    case.example.call(case.example.map(lambda spec: place(spec, null)), null)  # noqa: B023
-                jobs += [c.job for c in null.calls if isinstance(c, Call)]
+                    case.example.run(null)
+                jobs += jobs_among(null.calls)
         return jobs
 
     # Proof

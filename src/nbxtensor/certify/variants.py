@@ -11,7 +11,7 @@ from nbxtensor.certify.needs import Size, footprint
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Call, Plan
+from nbxtensor.kernel.launch import Plan, jobs_among
 from nbxtensor.tuning.choose import forced, observed
 from nbxtensor.tuning.key import LaunchKey
 
@@ -222,4 +222,4 @@ def planned(
     with forced(key.operator, key.variant, setting) as wish, observed():
         example.call(operands, null, **more)
     taken = [(k, [p for p in made if isinstance(p, Plan)]) for k, made in wish.taken]
-    return taken, [c.job for c in null.calls if isinstance(c, Call)]
+    return taken, jobs_among(null.calls)

@@ -7,7 +7,7 @@ record it instead.
 
 import threading
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,6 +51,11 @@ class Call:
     job: Job
     grid: Grid
     args: tuple[int | float, ...]
+
+
+def jobs_among(recorded: Iterable[object]) -> list[Job]:
+    """The jobs of the launches among what a device recorded, in order, with repetitions."""
+    return [call.job for call in recorded if isinstance(call, Call)]
 
 
 Argument = Pointer | Scalar | int | tuple[int, ...]
@@ -195,7 +200,7 @@ class Plan:
     def is_covered(self, certificate: Certificate) -> bool:
         """Whether a certificate lists what will run.
 
-        The code for pointers that are not aligned may be absent where a pack leaves it out: it is checked when it loads.
+        The code for pointers that are not aligned may be absent where a pack lacks it too: it is checked when it loads.
         """
         needed = self.alignments
         if len(needed) > 1 and packs.key_of(self.job(True)) is not None and packs.key_of(self.job(False)) is None:
