@@ -16,6 +16,7 @@ from nbxtensor.certify.needs import require
 from nbxtensor.certify.variants import Case, cases, family, planned
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.limits import shortages
 from nbxtensor.device import get
 from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.null import NullDevice
@@ -314,8 +315,7 @@ def too_much(jobs: Sequence[Job], done: Compiled, profile: Profile, declared: bo
         needs = made.resources
         if needs.stack_bytes:
             return f"{job.fn.__name__} keeps {needs.stack_bytes} bytes of each thread on a stack"
-        if needs.registers > profile.registers_per_thread:
-            return f"{job.fn.__name__} needs {needs.registers} registers of {profile.registers_per_thread}"
-        if needs.shared_bytes > profile.shared_bytes:
-            return f"{job.fn.__name__} needs {needs.shared_bytes} bytes of shared memory of {profile.shared_bytes}"
+        lacking = shortages(needs, profile)
+        if lacking:
+            return f"{job.fn.__name__} needs {', '.join(lacking)}"
     return ""
