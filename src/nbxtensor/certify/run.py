@@ -19,6 +19,7 @@ from nbxtensor.certify.store import add, read, table_path
 from nbxtensor.certify.timing import Choice, Clock, choose, clock_for, timed
 from nbxtensor.certify.variants import planned
 from nbxtensor.compiler.jobs import Job, compiler_version
+from nbxtensor.device.cuda_driver import call, cuda_text, driver_version, gpu_model, open_driver
 from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import Certificate, encode
 from nbxtensor.tuning.key import LaunchKey
@@ -131,14 +132,10 @@ def driver_of(device: Device) -> str:
     if device.host_accessible:
         with open("/proc/cpuinfo") as file:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "cpu")
-    from nbxtensor.device.cuda_driver import call, open_driver  # only a GPU has one
-
     driver = open_driver()
-    version = int(call(driver, "certify", "asking for the driver's version", driver.cuDriverGetVersion()))
     number = int(device.name.partition(":")[2] or 0)
     handle = call(driver, "certify", "asking for the GPU", driver.cuDeviceGet(number))
-    name: bytes = call(driver, "certify", "asking for the GPU's name", driver.cuDeviceGetName(96, handle))
-    return f"{name.split(bytes(1))[0].decode()}, CUDA {version // 1000}.{version % 1000 // 10}"
+    return f"{gpu_model(driver, handle)}, {cuda_text(driver_version(driver))}"
 
 
 @dataclass(frozen=True, slots=True)
