@@ -73,7 +73,7 @@ def certify(device: str, setting: object, default: object) -> tuple[Certificate,
         for aligned in plan.alignments:
             artifact = compile_job(plan.job(aligned))
             found[artifact.key[:DIGITS]] = binary_hash(artifact)
-    proof = {"bits": "universal", "cases": 1, "error": 0.5}
+    proof = {"bits": "default", "runs": 1, "error": 0.5}
     certificate = Certificate(str(key), encode(setting), setting == default, found, proof, {}, "c", "d")
     return certificate, plans
 
@@ -171,7 +171,7 @@ def test_certified_only(device: str, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_tables_round_trip_and_merge() -> None:
-    one = Certificate("a|b", {"x": 1}, False, {"k1": "h1"}, {"cases": 3}, {"us": 1.5}, "triton 3.6", "570")
+    one = Certificate("a|b", {"x": 1}, False, {"k1": "h1"}, {"runs": 3}, {"us": 1.5}, "triton 3.6", "570")
     two = replace(one, artifacts={"k2": "h2"})
     other = replace(one, key="a|c")
     text = write_table([other, two, one])
