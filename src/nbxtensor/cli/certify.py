@@ -177,7 +177,8 @@ def command(
         show_list(census, entries, folder, as_json)
         return 0
     if not entries:
-        raise ArgumentError(FUNCTION, "these calls launch nothing that has settings")
+        mend = "name calls that launch a kernel, as in --op 'softmax(float32[64, 1000])'"
+        raise ArgumentError(FUNCTION, "these calls launch nothing", mend=mend)
     require_tables(folder, device.target.arch, (entry.key.operator for entry in entries), FUNCTION)
     certifier = Certifier(device, folder, again)
     with progress(len(entries)) as show:

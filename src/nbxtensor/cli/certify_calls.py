@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
+from nbxtensor.base.errors import ArgumentError, DeviceError
 from nbxtensor.base.knobs import CPU_LEVELS, cpu_level
 from nbxtensor.certify.asked import Shape, example_of, shape_of
 from nbxtensor.certify.census import Census
@@ -99,12 +99,7 @@ def census_of(
     if dims and not models:
         raise ArgumentError(function, "--dim needs a model", mend="add --model MODEL.onnx")
     census = Census(device)
-    kind = None
-    if dtype is not None:
-        try:
-            kind = dtypes.dtype(dtype, function)
-        except TypeError as error:
-            raise DTypeError(function, "not a dtype", got=dtype) from error
+    kind = None if dtype is None else dtypes.dtype(dtype, function)
     alternatives = _alternatives(shapes, function)
     named: list[str] = []
 
@@ -140,5 +135,7 @@ def _alternatives(shapes: Sequence[str], function: str) -> list[list[Shape]]:
     parts = [[shape_of(part) for part in text.split(",")] for text in shapes]
     count = max(map(len, parts), default=0)
     if any(len(p) not in (1, count) for p in parts):
-        raise ArgumentError(function, "operands have different numbers of alternatives", got=" ".join(shapes))
+        allowed = "one shape for each operand, or as many as the others have"
+        problem = "operands have different numbers of alternatives"
+        raise ArgumentError(function, problem, got=" ".join(shapes), allowed=allowed)
     return [[p[i if len(p) > 1 else 0] for p in parts] for i in range(count)]

@@ -84,7 +84,9 @@ def names_of(ports: Iterable[Port]) -> set[str]:
     ports = list(ports)
     for port in ports:
         if port.shape is None:
-            raise ArgumentError(FUNCTION, f"input {port.name} has no known rank")
+            raise ArgumentError(
+                FUNCTION, f"input {port.name} has no known rank", allowed="inputs whose rank the model states"
+            )
     return {name for port in ports for _, name in open_axes(port)}
 
 

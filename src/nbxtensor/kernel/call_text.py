@@ -115,7 +115,9 @@ class Example:
         except NbxError:
             raise
         except (TypeError, ValueError, AttributeError, IndexError) as error:  # operators trust the types of arguments
-            raise ArgumentError(FUNCTION, f"{self} is not a call of {self.operator}: {error}") from error
+            allowed = f"{self.operator}({', '.join(signature(function(self.operator)))})"
+            problem = f"{self} is not a call of {self.operator}: {error}"
+            raise ArgumentError(FUNCTION, problem, allowed=allowed) from error
 
     def __str__(self) -> str:
         parts = [*map(_text, self.operands), *(f"{name}={_text(value)}" for name, value in self.attributes)]

@@ -152,7 +152,9 @@ def read_table(text: str, where: str) -> dict[str, Certificate]:
     """
     found, damaged = readable(text, where)
     if damaged:
-        raise damaged[0]
+        one = damaged[0]
+        mend = "remove that line, or the table, and certify again"
+        raise CertificateError(one.function, one.problem, got=one.got, allowed=one.allowed, mend=mend) from one
     return found
 
 
