@@ -18,15 +18,14 @@ import nbxtensor as nbx
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ArgumentError, DTypeError, UncertifiedKeyError
 from nbxtensor.certify.asked import example_of, shape_of
-from nbxtensor.certify.census import Census
-from nbxtensor.certify.example import Example, Spec, keys_of, plain
+from nbxtensor.certify.census import Census, keys_of
 from nbxtensor.certify.run import BATCH, Ahead, Certifier
 from nbxtensor.certify.shapes import DEMO, usual_calls
 from nbxtensor.certify.store import read
 from nbxtensor.cli.app import run
 from nbxtensor.device import get
 from nbxtensor.device.null import NullDevice
-from nbxtensor.kernel.call_text import call_of, calls_of
+from nbxtensor.kernel.call_text import Example, Spec, call_of, calls_of, plain
 from nbxtensor.kernel.public_call import running_call
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.onnx.model import load
@@ -146,7 +145,7 @@ def test_the_call_that_a_key_names_asks_for_it(arch: str, monkeypatch: pytest.Mo
         for key in keys:
             call = call_of(key.call)
             assert str(call) == key.call
-            assert key in keys_of(call, null.profile, null), (name, key.command)
+            assert key in keys_of(call, null), (name, key.command)
             seen.add(call.operator)
 
     for name, call in (*CALLS.items(), ("a triangle", lambda d: nbx.tril(normal(d, 24, 40), k=-1))):

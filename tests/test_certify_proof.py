@@ -13,7 +13,6 @@ from nbxtensor.certify import bounds
 from nbxtensor.certify.census import Census, Entry
 from nbxtensor.certify.compiling import compiled
 from nbxtensor.certify.contents import FILLS, content
-from nbxtensor.certify.example import Example, Spec, decode, plain
 from nbxtensor.certify.memory import poisoned
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.shapes import usual_calls
@@ -22,6 +21,7 @@ from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device import get
 from nbxtensor.device.artifact import Options
+from nbxtensor.kernel.call_text import Example, Spec, call_of, plain
 from nbxtensor.kernel.declare import operators
 
 
@@ -188,7 +188,7 @@ def test_calls_survive_as_text() -> None:
         Example("full", ((2, 3),), (("fill_value", 1.5), ("dtype", dtypes.float32))),
     ]
     for example in examples:
-        assert decode(str(example)) == example
+        assert call_of(str(example)) == example
 
 
 def test_overhanging_and_strided_calls_share_the_key_of_the_example() -> None:

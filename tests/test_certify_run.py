@@ -21,13 +21,13 @@ from nbxtensor.base.errors import ArgumentError, CertificateError
 from nbxtensor.certify import store
 from nbxtensor.certify.asked import example_of
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.certify.example import Example, plain
 from nbxtensor.certify.run import Certifier, Outcome, certify
 from nbxtensor.certify.timing import Time, Timed, choose, clock_for
 from nbxtensor.certify.verify import verify
 from nbxtensor.cli.app import run
 from nbxtensor.cli.certify import progress, seconds_of
 from nbxtensor.device import get
+from nbxtensor.kernel.call_text import Example, plain
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tuning import tables
 from nbxtensor.tuning.certificate import Certificate, encode, read_table

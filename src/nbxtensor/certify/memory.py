@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nbxtensor.base.shapes import may_overlap_itself
-from nbxtensor.certify.example import Spec
 from nbxtensor.device.cuda_driver import call, open_driver
 from nbxtensor.device.protocol import Buffer, Device
+from nbxtensor.kernel.call_text import Spec
 from nbxtensor.tensor.host import raw
 
 Array: TypeAlias = np.ndarray[Any, Any]

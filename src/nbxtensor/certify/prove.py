@@ -10,7 +10,6 @@ from nbxtensor.certify.calls import Array, numpy_operands, run, same_bits, value
 from nbxtensor.certify.census import Entry
 from nbxtensor.certify.compiling import Compiled, available, compiled
 from nbxtensor.certify.contents import FILLS, RANDOM
-from nbxtensor.certify.example import Example
 from nbxtensor.certify.memory import PATTERNS, poisoned
 from nbxtensor.certify.needs import require
 from nbxtensor.certify.variants import Case, cases, family, planned
@@ -21,6 +20,7 @@ from nbxtensor.device import get
 from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.kernel.call_text import Example
 from nbxtensor.kernel.declare import operators
 from nbxtensor.kernel.launch import Plan, jobs_among
 from nbxtensor.kernel.tuned import forget_plans

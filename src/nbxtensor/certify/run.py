@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nbxtensor.base.errors import CertificateError, OutOfMemoryError
+from nbxtensor.base.errors import CertificateError, NbxError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.certify.census import Entry, kind
 from nbxtensor.certify.compiling import Compiled, compiled
-from nbxtensor.certify.example import Example, decode
 from nbxtensor.certify.needs import require
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.store import add, read, table_path
@@ -21,6 +20,7 @@ from nbxtensor.certify.variants import planned
 from nbxtensor.compiler.jobs import Job, compiler_version
 from nbxtensor.device.cuda_driver import call, cuda_text, driver_version, gpu_model, open_driver
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, call_of
 from nbxtensor.tuning.certificate import Certificate, encode
 from nbxtensor.tuning.key import LaunchKey
 
@@ -66,10 +66,14 @@ def calls_of(certificate: Certificate) -> list[Example]:
     CertificateError
         The certificate does not say.
     """
-    calls: Any = certificate.proof.get("calls")
-    if not isinstance(calls, list):
-        raise CertificateError("read certificates", "a certificate names no calls", got=certificate.key)
-    return [decode(call) for call in calls]  # pyright: ignore[reportUnknownVariableType]
+    mend = "certify the key again"
+    if "calls" not in certificate.proof:
+        raise CertificateError("read certificates", "a certificate names no calls", got=certificate.key, mend=mend)
+    try:
+        return [call_of(call) for call in certificate.proof["calls"]]
+    except NbxError as error:
+        problem = f"a call in a certificate is not one ({error.problem})"
+        raise CertificateError("read certificates", problem, got=error.got, mend=mend) from error
 
 
 def standing(entry: Entry, certificate: Certificate | None, device: Device) -> Standing:

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from nbxtensor.certify.calls import values_for
-from nbxtensor.certify.example import Example, Spec, place
 from nbxtensor.certify.memory import set_bytes
 from nbxtensor.certify.variants import Case
 from nbxtensor.device import cuda_driver
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, Spec, place
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tensor.host import raw
 from nbxtensor.tensor.tensor import Tensor

@@ -11,13 +11,12 @@ from nbxtensor.base.errors import ArgumentError, DeviceError
 from nbxtensor.base.knobs import CPU_LEVELS, cpu_level
 from nbxtensor.certify.asked import Shape, example_of, shape_of
 from nbxtensor.certify.census import Census
-from nbxtensor.certify.example import Example
 from nbxtensor.certify.shapes import usual_calls
 from nbxtensor.cli.pack_calls import ops_option
 from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
 from nbxtensor.device import discover, get
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.call_text import calls_of
+from nbxtensor.kernel.call_text import Example, calls_of
 from nbxtensor.onnx.model import load
 from nbxtensor.tensor.defaults import default_device
 
