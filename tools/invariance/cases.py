@@ -75,7 +75,7 @@ class Case:
 
     @property
     def parts(self) -> list[Part]:
-        """The tensors, those in packs included."""
+        """The tensors, those in lists included."""
         flat = (p for o in self.operands for p in (cast("tuple[Any, ...]", o) if isinstance(o, tuple) else (o,)))
         return [p for p in flat if isinstance(p, Part)]
 

@@ -17,11 +17,10 @@ from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
 from nbxtensor.device import discover, get
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.call_text import Example, calls_of
-from nbxtensor.onnx.model import load
+from nbxtensor.onnx.model import MAX_CONTENT, load
 from nbxtensor.tensor.defaults import default_device
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_CONTENT = 64
 
 _OPTIONS = (
     ops_option("Operators at their usual shapes, or at those of --shapes"),
@@ -122,7 +121,7 @@ def census_of(
         for one in _dims(dims, function):
             sizes = chosen_dims(one, model.inputs, function)
             arrays = seeded_inputs(model.inputs, sizes, 0)
-            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MOST_CONTENT}
+            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MAX_CONTENT}
             census.add_model(model, {n: a.shape for n, a in arrays.items()}, contents)
     if not ops and not models:
         census.add_all(usual_calls(device.profile.warp_size > 1))
