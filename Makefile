@@ -83,6 +83,7 @@ pack: $(READY)  ## make the pack that the wheel ships, in build/packs (20 minute
 	NBX_TABLES=$(CURDIR)/build/packs/none $(PY) -m nbxtensor.cli pack --arch x86-64-v3,sm_80,sm_90 --common --demo -o $(PACK)
 
 wheel: pack  ## the wheel with its pack, in dist
+	@test $$(stat -c %s $(PACK)) -le 10000000 || { echo "$(PACK) has more than 10 MB"; exit 1; }
 	$(PY) -m pip wheel -q --no-deps --wheel-dir dist .
 	$(PY) -m zipfile -l $$(ls -t dist/*.whl | head -1) | grep -q nbxtensor/packs/default.nbxpack
 	@ls -l $$(ls -t dist/*.whl | head -1)
