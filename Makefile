@@ -78,11 +78,12 @@ test-triton39: $(TRITON39)/.installed  ## all tests with the newest Triton that 
 # What the wheel ships. It is no part of the repository: it changes with every kernel, and making it takes compilers.
 PACK := build/packs/default.nbxpack
 
-pack: $(READY)  ## make the pack that the wheel ships, in build/packs (half an hour on 2 cores, cached)
+pack: $(READY)  ## make the pack that the wheel ships, in build/packs (20 minutes on 2 cores from an empty cache)
 	@mkdir -p $(dir $(PACK))
 	NBX_TABLES=$(CURDIR)/build/packs/none $(PY) -m nbxtensor.cli pack --arch x86-64-v3,sm_80,sm_90 --common --demo -o $(PACK)
 
 wheel: pack  ## the wheel with its pack, in dist
+	@test $$(stat -c %s $(PACK)) -le 10000000 || { echo "$(PACK) has more than 10 MB"; exit 1; }
 	$(PY) -m pip wheel -q --no-deps --wheel-dir dist .
 	$(PY) -m zipfile -l $$(ls -t dist/*.whl | head -1) | grep -q nbxtensor/packs/default.nbxpack
 	@ls -l $$(ls -t dist/*.whl | head -1)

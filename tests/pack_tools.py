@@ -111,7 +111,7 @@ def read_all(path: Path) -> None:
     for name in [*names, identity(0), "00" * 32, "ff" * 32]:
         pack.key_of(name)
         pack.find(name)
-    for number in range(len(pack)):
+    for number in range(len(pack.identities)):
         pack.stored_bytes(number)
     assert isinstance(pack.manifest, dict)
     assert isinstance(pack.certificates(), dict)

@@ -13,7 +13,6 @@ from nbxtensor.base.errors import OutOfMemoryError
 from nbxtensor.certify import calls, needs, prove, timing
 from nbxtensor.certify.calls import values_for
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.certify.example import Example, Spec, plain
 from nbxtensor.certify.memory import host_memory, settled
 from nbxtensor.certify.needs import footprint, require
 from nbxtensor.certify.prove import Prover
@@ -21,7 +20,7 @@ from nbxtensor.certify.run import Certifier
 from nbxtensor.certify.variants import Case, cases
 from nbxtensor.certify.verify import verify
 from nbxtensor.device import get
-from nbxtensor.kernel.call_text import call_of
+from nbxtensor.kernel.call_text import Example, Spec, call_of, plain
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tuning import tables
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import nbxtensor.cli.trial as trial
 from doctor_tools import check, problem, texts, warning
 from fake_cuda import FakeDriver, Missing
+from nbxtensor.certify.run import driver_of
 from nbxtensor.cli import gpus
 from nbxtensor.cli.__main__ import main
 from nbxtensor.cli.checks import devices
@@ -74,6 +76,12 @@ def test_a_gpu_that_is_well(machine: Use, capsys: pytest.CaptureFixture[str]) ->
     }
     assert main(["info"]) == 0
     assert "4244 GB/s" in capsys.readouterr().out
+
+
+def test_certificates_name_the_gpu_and_its_driver(machine: Use) -> None:
+    machine(FakeDriver(gpus=2))
+    device: Any = SimpleNamespace(name="cuda:1", host_accessible=False)
+    assert driver_of(device) == "NVIDIA H200, CUDA 13.0"
 
 
 @pytest.mark.parametrize(

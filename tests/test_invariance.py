@@ -13,10 +13,10 @@ from tools.invariance.other import OtherWork
 from tools.invariance.runs import Check, Operands, Tally, choices, differing, jobs_of, positions, takes
 
 from nbxtensor.base.dtypes import float32
-from nbxtensor.certify.example import decode
 from nbxtensor.compiler.compile import compile_many
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.device import get
+from nbxtensor.kernel.call_text import call_of
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.kernel.launch import Plan, Pointer
 from nbxtensor.kernel.tuned import tuned
@@ -212,7 +212,7 @@ def test_columns_are_the_rows_of_the_operand_on_its_side() -> None:
 
 def test_a_certified_call_becomes_rows() -> None:
     null = get("null:x86-64-v3")
-    call = decode("subtract(float32[16, 214], float32[16, 1])")
+    call = call_of("subtract(float32[16, 214], float32[16, 1])")
     (choice, *_) = choices(Case("subtract", (Part((214,)), Part((1,)))), 16, null)
     found = certified_cases({choice.certificate: [call], "matmul|float32|[('bm', 1)]": [call]}, null)
     assert [str(one.case) for one in found.cases] == ["subtract(float32[16, 214], float32[16, 1])"]
@@ -224,7 +224,7 @@ def test_a_certified_setting_that_cannot_be_tried_is_said() -> None:
     """A row of its own is no batch."""
     null = get("null:x86-64-v3")
     (choice, *_) = choices(Case("cumulative_sum", (Part((300,)),), (("axis", -1),)), 1, null)
-    found = certified_cases({choice.certificate: [decode("cumulative_sum(float32[300])")]}, null)
+    found = certified_cases({choice.certificate: [call_of("cumulative_sum(float32[300])")]}, null)
     assert found.left == [choice.certificate]
 
 

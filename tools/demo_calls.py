@@ -4,9 +4,9 @@ import sys
 from collections.abc import Iterator
 
 from nbxtensor.certify.census import Census
-from nbxtensor.certify.example import Example
 from nbxtensor.certify.shapes import DEMO
 from nbxtensor.device import get
+from nbxtensor.kernel.call_text import Example
 from nbxtensor.onnx.model import load
 from nbxtensor.onnx.zoo import files
 

@@ -34,6 +34,7 @@ from nbxtensor.compiler.compile import compile_fresh
 from nbxtensor.compiler.cuda import assemble, lower_to_ptx
 from nbxtensor.compiler.hip import lower_to_amdgcn, resources_of
 from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.limits import shortages
 from nbxtensor.compiler.resources import cubin_usage
 from nbxtensor.compiler.scan import NARROWED, scan_ptx, scan_ttir
 from nbxtensor.compiler.scan_amdgcn import scan_amdgcn
@@ -95,10 +96,7 @@ def check(job: Job, text: str) -> Outcome:
     if profile.warp_size > 1:
         if found.stack_bytes > (8 if job.target.kind == "cuda" and job.fn.name in KEEP_ONE else 0):
             problems.append(f"{found.stack_bytes} bytes of stack per thread")
-        if found.registers > profile.registers_per_thread:
-            problems.append(f"{found.registers} registers of {profile.registers_per_thread}")
-        if found.shared_bytes > profile.shared_bytes:
-            problems.append(f"{found.shared_bytes} bytes of shared memory of {profile.shared_bytes}")
+        problems += shortages(found, profile)
     return Outcome(arch, found.registers, found.stack_bytes, found.shared_bytes, tuple(problems))
 
 

@@ -28,6 +28,7 @@ from tools.invariance.runs import Check, Tally, jobs_of, takes
 from nbxtensor.base import dtypes
 from nbxtensor.base.text import counted
 from nbxtensor.certify.run import driver_of
+from nbxtensor.cli.show import progress_bar
 from nbxtensor.compiler.compile import compile_many
 from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.device import get
@@ -44,17 +45,8 @@ def progress(what: str, total: int) -> Generator[Advance]:
     if not sys.stderr.isatty():
         yield lambda name: None
         return
-    from rich.console import Console  # the bar is drawn only where someone sees it
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance(name: str) -> None:
-            bar.update(task, advance=1, description=f"{what} {name}"[:60])
-
-        yield advance
+    with progress_bar(what, total) as (update, _):
+        yield lambda name: update(advance=1, description=f"{what} {name}"[:60])
 
 
 def compile_all(cases: dict[str, list[Case]], certified: list[Certified], device: Device) -> int:

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from nbxtensor.base.dtypes import DType, bfloat16, float32, int32, int64
 from nbxtensor.base.dtypes import bool as boolean
-from nbxtensor.certify.example import Example, Spec, plain, signature
-from nbxtensor.kernel.call_text import bound
+from nbxtensor.kernel.call_text import Example, Spec, bound, plain, signature
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.tensor.dispatch import table
 
@@ -76,7 +75,7 @@ class Case:
 
     @property
     def parts(self) -> list[Part]:
-        """The tensors, those in packs included."""
+        """The tensors, those in lists included."""
         flat = (p for o in self.operands for p in (cast("tuple[Any, ...]", o) if isinstance(o, tuple) else (o,)))
         return [p for p in flat if isinstance(p, Part)]
 

@@ -8,9 +8,10 @@ from tools.invariance.cases import NO_ROWS, Case, Part, is_elementwise
 from tools.invariance.runs import choices, settings_text
 
 from nbxtensor.base.errors import NbxError
-from nbxtensor.certify.example import Example, Spec, keys_of, plain
+from nbxtensor.certify.census import keys_of
 from nbxtensor.certify.run import calls_of
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, Spec, plain
 from nbxtensor.kernel.declare import operators
 from nbxtensor.tuning.certificate import Certificate, encode, read_table
 from nbxtensor.tuning.tables import SHIPPED
@@ -107,7 +108,7 @@ def certified_cases(settings: Mapping[str, Sequence[Example]], device: Device) -
 
 def _offered(example: Example, text: str, device: Device) -> bool:
     try:
-        uses = keys_of(example, device.profile, device)
+        uses = keys_of(example, device)
     except NbxError:
         return False
     return any(

@@ -11,13 +11,14 @@ from tools.invariance.cases import Case
 
 from nbxtensor.base.errors import DTypeError
 from nbxtensor.certify.calls import same_bits
+from nbxtensor.certify.census import keys_of
 from nbxtensor.certify.contents import content
-from nbxtensor.certify.example import Example, keys_of, place
 from nbxtensor.certify.memory import Array, host_memory, view_of
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Call
+from nbxtensor.kernel.call_text import Example, place
+from nbxtensor.kernel.launch import jobs_among
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tensor.create import to_numpy
 from nbxtensor.tensor.host import raw
@@ -69,7 +70,7 @@ def choices(case: Case, batch: int, device: Device) -> list[Choice]:
 
     Where a key has several, what is chosen without force comes last.
     """
-    seen = keys_of(case.example(batch), device.profile, device)
+    seen = keys_of(case.example(batch), device)
     found = [
         Choice(key.operator, key.variant, setting)
         for key, use in seen.items()
@@ -107,7 +108,7 @@ def jobs_of(cases: Sequence[Case], device: Device, settings: Container[str] | No
             null = NullDevice(device.target, device.profile)
             with chosen(choice):
                 one.example(batch).run(null)
-            jobs.update((c.job.identity, c.job) for c in null.calls if isinstance(c, Call))
+            jobs.update((job.identity, job) for job in jobs_among(null.calls))
     return list(jobs.values())
 
 

@@ -18,7 +18,7 @@ _NEEDED: dict[str, Any] = {
     "k": 8, "kernel": 3, "pad_width": 1, "repeats": 2, "repetitions": (2,), "fill_value": 0, "dtype": dtypes.float32,
 }  # fmt: skip
 """What stands for required arguments that are no tensors."""
-_PACKS = frozenset(("concat", "stack"))
+_JOINING = frozenset(("concat", "stack"))
 Shape = tuple[int, ...]
 
 
@@ -69,7 +69,7 @@ def example_of(name: str, shapes: Sequence[Shape], dtype: DType | None = None, *
     parameters = signature(function(name))
     needed, usual = tensors_needed(name), sample_dtypes(operators.get(name))
     values = dict(given)
-    if name in _PACKS:
+    if name in _JOINING:
         values["arrays"] = tuple(plain(shape, dtype or dtypes.float32) for shape in shapes)
     elif needed and shapes:
         shapes = [*shapes, *[shapes[0]] * (len(needed) - len(shapes))]
@@ -86,7 +86,7 @@ def example_of(name: str, shapes: Sequence[Shape], dtype: DType | None = None, *
         elif parameter.default is parameter.empty and parameter.name in _NEEDED:
             values.setdefault(parameter.name, _NEEDED[parameter.name])
     missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in values]
-    if missing or not shapes or len(shapes) > (99 if name in _PACKS else len(parameters)):
+    if missing or not shapes or len(shapes) > (99 if name in _JOINING else len(parameters)):
         mend = "give one --shapes for each operand, or write the call out, as in --op 'topk(float32[64, 1000], k=8)'"
         wanted = ", ".join(missing or needed)
         raise ArgumentError(FUNCTION, f"{name} needs other shapes", got=f"{len(shapes)}", allowed=wanted, mend=mend)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.certify.example import Example, signature
+from nbxtensor.kernel.call_text import Example, signature
 from nbxtensor.kernel.declare import Operator, operators
 
 Array: TypeAlias = np.ndarray[Any, Any]

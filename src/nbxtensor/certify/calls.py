@@ -6,10 +6,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from nbxtensor.certify.contents import content, declared_specials
-from nbxtensor.certify.example import Example, Spec
 from nbxtensor.certify.memory import Fences, host_memory, settled
 from nbxtensor.certify.variants import Case
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, Spec
 from nbxtensor.tensor.create import to_numpy
 from nbxtensor.tensor.host import raw
 from nbxtensor.tensor.tensor import Tensor

@@ -5,18 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbxtensor.base.errors import NbxError
-from nbxtensor.certify.example import Example, keys_of
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.call_text import bound
+from nbxtensor.kernel.call_text import Example, bound
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.onnx.graph import Array
 from nbxtensor.onnx.model import Model
 from nbxtensor.program.calls import Operand, Program, Slot
 from nbxtensor.tensor.names import function
 from nbxtensor.tensor.tensor import Tensor, empty
-from nbxtensor.tuning.choose import Use
+from nbxtensor.tuning.choose import Use, observed
 from nbxtensor.tuning.key import LaunchKey
+
+
+def keys_of(example: Example, device: Device) -> dict[LaunchKey, Use]:
+    """The launch keys of a call, without running it; `device` only says where it would run."""
+    with observed() as seen:
+        example.run(NullDevice(device.target, device.profile))  # a fresh one: forms are new, and so are plans
+    return seen
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class Census:
         if example in self._seen:
             return
         self._seen[example] = False
-        seen = keys_of(example, self.device.profile, self.device)
+        seen = keys_of(example, self.device)
         self._seen[example] = bool(seen)
         self._enter(example, seen)
 

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from nbxtensor.base.dtypes import DType
-from nbxtensor.certify.example import Example, Spec
+from nbxtensor.kernel.call_text import Example, Spec
 from nbxtensor.kernel.declare import operators
 
 Array: TypeAlias = np.ndarray[Any, Any]

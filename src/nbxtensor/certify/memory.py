@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nbxtensor.base.shapes import may_overlap_itself
-from nbxtensor.certify.example import Spec
+from nbxtensor.device.cuda_driver import call, open_driver
 from nbxtensor.device.protocol import Buffer, Device
+from nbxtensor.kernel.call_text import Spec
 from nbxtensor.tensor.host import raw
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -24,8 +25,6 @@ def set_bytes(device: Device, ptr: int, nbytes: int, value: int) -> None:
     if device.host_accessible:
         ctypes.memset(ptr, value, nbytes)
         return
-    from nbxtensor.device.cuda_driver import call, open_driver  # only a GPU has one
-
     driver = open_driver()
     stream = driver.CUstream(getattr(device, "current_stream", 1))
     call(driver, "certify", "poisoning memory", driver.cuMemsetD8Async(ptr, value, nbytes, stream))

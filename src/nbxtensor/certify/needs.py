@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from nbxtensor.base.errors import OutOfMemoryError
-from nbxtensor.certify.example import Example, place
 from nbxtensor.certify.memory import FENCE
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.device.null import NullBuffer, NullDevice
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, place
 from nbxtensor.tensor.tensor import Tensor
 from nbxtensor.tuning.choose import observed
 

@@ -10,18 +10,19 @@ from nbxtensor.certify.calls import Array, numpy_operands, run, same_bits, value
 from nbxtensor.certify.census import Entry
 from nbxtensor.certify.compiling import Compiled, available, compiled
 from nbxtensor.certify.contents import FILLS, RANDOM
-from nbxtensor.certify.example import Example, place
 from nbxtensor.certify.memory import PATTERNS, poisoned
 from nbxtensor.certify.needs import require
 from nbxtensor.certify.variants import Case, cases, family, planned
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.jobs import Job
+from nbxtensor.compiler.limits import shortages
 from nbxtensor.device import get
 from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device, Profile
+from nbxtensor.kernel.call_text import Example
 from nbxtensor.kernel.declare import operators
-from nbxtensor.kernel.launch import Call, Plan
+from nbxtensor.kernel.launch import Plan, jobs_among
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tuning.certificate import DIGITS, binary_hash
 from nbxtensor.tuning.choose import Forced, forced, observed
@@ -216,8 +217,8 @@ class Prover:
             if case.size != "huge":
                 null = NullDevice(self._cpu.target, self._cpu.profile)
                 with observed():
-                    case.example.call(case.example.map(lambda spec: place(spec, null)), null)  # noqa: B023
-                jobs += [c.job for c in null.calls if isinstance(c, Call)]
+                    case.example.run(null)
+                jobs += jobs_among(null.calls)
         return jobs
 
     # Proof
@@ -314,8 +315,7 @@ def too_much(jobs: Sequence[Job], done: Compiled, profile: Profile, declared: bo
         needs = made.resources
         if needs.stack_bytes:
             return f"{job.fn.__name__} keeps {needs.stack_bytes} bytes of each thread on a stack"
-        if needs.registers > profile.registers_per_thread:
-            return f"{job.fn.__name__} needs {needs.registers} registers of {profile.registers_per_thread}"
-        if needs.shared_bytes > profile.shared_bytes:
-            return f"{job.fn.__name__} needs {needs.shared_bytes} bytes of shared memory of {profile.shared_bytes}"
+        lacking = shortages(needs, profile)
+        if lacking:
+            return f"{job.fn.__name__} needs {', '.join(lacking)}"
     return ""

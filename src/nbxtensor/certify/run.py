@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from nbxtensor.base.errors import CertificateError, OutOfMemoryError
+from nbxtensor.base.errors import CertificateError, NbxError, OutOfMemoryError
 from nbxtensor.base.text import counted
 from nbxtensor.certify.census import Entry, kind
 from nbxtensor.certify.compiling import Compiled, compiled
-from nbxtensor.certify.example import Example, decode
 from nbxtensor.certify.needs import require
 from nbxtensor.certify.prove import Proof, Prover
 from nbxtensor.certify.store import add, read, table_path
 from nbxtensor.certify.timing import Choice, Clock, choose, clock_for, timed
 from nbxtensor.certify.variants import planned
 from nbxtensor.compiler.jobs import Job, compiler_version
+from nbxtensor.device.cuda_driver import call, cuda_text, driver_version, gpu_model, open_driver
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Plan
+from nbxtensor.kernel.call_text import Example, call_of
 from nbxtensor.tuning.certificate import Certificate, encode
 from nbxtensor.tuning.key import LaunchKey
 
@@ -55,15 +55,7 @@ def covered(certificate: Certificate, setting: Any, key: LaunchKey, example: Exa
     """Whether everything that a call launches with a setting is among what was proved."""
     plans, _ = planned(key, setting, example, device)
     exact = [made for k, made in plans if k == key]
-    return bool(exact) and all(
-        certificate.covers(p.artifact_key(aligned)) for made in exact for p in made for aligned in _needed(p)
-    )
-
-
-def _needed(plan: Plan) -> tuple[bool, ...]:
-    """Alignments whose code must be certified: a pack may leave one out, which is then checked when it loads."""
-    packed = plan.is_packed(True) and not plan.is_packed(False)
-    return (True,) if packed else plan.alignments
+    return bool(exact) and all(plan.is_covered(certificate) for made in exact for plan in made)
 
 
 def calls_of(certificate: Certificate) -> list[Example]:
@@ -74,10 +66,14 @@ def calls_of(certificate: Certificate) -> list[Example]:
     CertificateError
         The certificate does not say.
     """
-    calls: Any = certificate.proof.get("calls")
-    if not isinstance(calls, list):
-        raise CertificateError("read certificates", "a certificate names no calls", got=certificate.key)
-    return [decode(call) for call in calls]  # pyright: ignore[reportUnknownVariableType]
+    mend = "certify the key again"
+    if "calls" not in certificate.proof:
+        raise CertificateError("read certificates", "a certificate names no calls", got=certificate.key, mend=mend)
+    try:
+        return [call_of(call) for call in certificate.proof["calls"]]
+    except NbxError as error:
+        problem = f"a call in a certificate is not one ({error.problem})"
+        raise CertificateError("read certificates", problem, got=error.got, mend=mend) from error
 
 
 def standing(entry: Entry, certificate: Certificate | None, device: Device) -> Standing:
@@ -140,14 +136,10 @@ def driver_of(device: Device) -> str:
     if device.host_accessible:
         with open("/proc/cpuinfo") as file:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "cpu")
-    from nbxtensor.device.cuda_driver import call, open_driver  # only a GPU has one
-
     driver = open_driver()
-    version = int(call(driver, "certify", "asking for the driver's version", driver.cuDriverGetVersion()))
     number = int(device.name.partition(":")[2] or 0)
     handle = call(driver, "certify", "asking for the GPU", driver.cuDeviceGet(number))
-    name: bytes = call(driver, "certify", "asking for the GPU's name", driver.cuDeviceGetName(96, handle))
-    return f"{name.split(bytes(1))[0].decode()}, CUDA {version // 1000}.{version % 1000 // 10}"
+    return f"{gpu_model(driver, handle)}, {cuda_text(driver_version(driver))}"
 
 
 @dataclass(frozen=True, slots=True)

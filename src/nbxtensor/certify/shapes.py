@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import NbxError
 from nbxtensor.certify.asked import example_of, sample_dtypes, tensors_needed
@@ -122,8 +124,6 @@ def _others() -> Iterator[Example]:
 
 
 def _sample_shapes(name: str) -> list[tuple[int, ...]]:
-    import numpy as np
-
     op = operators[name]
     assert op.samples is not None
     first = next(iter(op.samples(np.random.default_rng(0))))

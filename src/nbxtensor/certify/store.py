@@ -34,7 +34,8 @@ def read(path: Path) -> dict[str, Certificate]:
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise CertificateError("read certificates", f"{path} is not text") from error
+        mend = "restore it, or remove it and certify again"
+        raise CertificateError("read certificates", f"{path} is not text", mend=mend) from error
 
 
 def united(old: Certificate, new: Certificate) -> Certificate:
@@ -56,7 +57,9 @@ def _alone(folder: Path, name: str) -> Generator[None]:
     key = name.encode().hex().ljust(15, "0")[:15]
     with key_lock(folder / _LOCK, key, PATIENCE) as lock:
         if lock is Lock.BUSY:
-            raise CertificateError("nbxtensor certify", f"another process holds {folder / _LOCK}", got=name)
+            problem = f"another process has held {folder / _LOCK} for {PATIENCE:g} s"
+            mend = "end it, or wait; the same command goes on where this one was"
+            raise CertificateError("nbxtensor certify", problem, got=name, mend=mend)
         yield
 
 

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from nbxtensor.certify.calls import values_for
-from nbxtensor.certify.example import Example, Spec, place
 from nbxtensor.certify.memory import set_bytes
 from nbxtensor.certify.variants import Case
+from nbxtensor.device import cuda_driver
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, Spec, place
 from nbxtensor.kernel.tuned import forget_plans
 from nbxtensor.tensor.host import raw
 from nbxtensor.tensor.tensor import Tensor
@@ -68,22 +69,22 @@ class EventClock:
     """Time between two events on the stream, as the GPU sees it."""
 
     def __init__(self, device: Any) -> None:
-        from nbxtensor.device.cuda_driver import call, open_driver  # only a GPU has one
-
         self._device = device
-        self._check = call
-        self._driver = open_driver()
+        self._driver = cuda_driver.open_driver()
         self._buffer = device.allocate(GPU_CACHE)
         self._events: list[Any] = []
 
     def _event(self, number: int) -> Any:
         while len(self._events) <= number:
-            self._events.append(self._check(self._driver, "certify", "making an event", self._driver.cuEventCreate(0)))
+            self._events.append(self._checked("making an event", self._driver.cuEventCreate(0)))
         return self._events[number]
 
     def _record(self, event: Any) -> None:
         stream = self._driver.CUstream(self._device.current_stream)
-        self._check(self._driver, "certify", "recording an event", self._driver.cuEventRecord(event, stream))
+        self._checked("recording an event", self._driver.cuEventRecord(event, stream))
+
+    def _checked(self, doing: str, result: tuple[Any, ...]) -> Any:
+        return cuda_driver.call(self._driver, "certify", doing, result)
 
     def seconds(self, call: Call, calls: int, cold: bool) -> float:
         for number in range(calls):
@@ -98,7 +99,7 @@ class EventClock:
 
     def _between(self, begin: int, end: int) -> float:
         result = self._driver.cuEventElapsedTime(self._events[begin], self._events[end])
-        return float(self._check(self._driver, "certify", "reading an event", result)) * 1e-3
+        return float(self._checked("reading an event", result)) * 1e-3
 
 
 def clock_for(device: Device) -> Clock:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 from nbxtensor.base.errors import NbxError
 from nbxtensor.base.shapes import contiguous_strides, may_overlap_itself
-from nbxtensor.certify.example import Example, Spec, keys_of, place, takes_out
+from nbxtensor.certify.census import keys_of
 from nbxtensor.certify.needs import Size, footprint
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Call, Plan
+from nbxtensor.kernel.call_text import Example, Spec, place, signature
+from nbxtensor.kernel.launch import Plan, jobs_among
+from nbxtensor.tensor.names import function
 from nbxtensor.tuning.choose import forced, observed
 from nbxtensor.tuning.key import LaunchKey
 
@@ -61,7 +63,7 @@ class Search:
     def suits(self, example: Example) -> bool:
         """Whether the call asks for a setting of the family."""
         with suppress(NbxError, ValueError, IndexError):
-            seen = keys_of(example, self.device.profile, self.device)
+            seen = keys_of(example, self.device)
             return any(family(k) == self._family and use.candidates == self._candidates for k, use in seen.items())
         return False
 
@@ -194,7 +196,7 @@ def cases(key: LaunchKey, candidates: Sequence[object], example: Example, device
         turned = small.with_specs(lambda spec: _strided(spec, how))  # noqa: B023 (called at once)
         if turned != small and search.suits(turned):
             found.append(Case(turned, how, size))
-    if takes_out(small) and _fits_in_place(key, candidates, small, device):
+    if "out" in signature(function(small.operator)) and _fits_in_place(key, candidates, small, device):
         found.append(Case(small, "in place", size, in_place=True))
     return found
 
@@ -222,4 +224,4 @@ def planned(
     with forced(key.operator, key.variant, setting) as wish, observed():
         example.call(operands, null, **more)
     taken = [(k, [p for p in made if isinstance(p, Plan)]) for k, made in wish.taken]
-    return taken, [c.job for c in null.calls if isinstance(c, Call)]
+    return taken, jobs_among(null.calls)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from nbxtensor.certify.run import Certifier, Outcome, Report, Status, certify, s
 from nbxtensor.certify.store import read, table_path
 from nbxtensor.cli.certify_calls import call_options, census_of, device_for
 from nbxtensor.cli.outputs import require_tables, tables_folder
+from nbxtensor.cli.show import progress_bar
 from nbxtensor.device.protocol import Device
 from nbxtensor.tuning.certificate import encode
 from nbxtensor.tuning.tables import named_tables
@@ -49,28 +50,19 @@ def setting_text(setting: Any) -> str:
 def progress(total: int) -> Generator[Callable[[Outcome], None]]:
     """A function that shows each outcome: a bar on a terminal, else a line each, on standard error."""
 
-    def line(outcome: Outcome) -> None:
-        print(outcome.line, file=sys.stderr, flush=True)
-        for setting, reason in outcome.thrown_out:
-            print(f"           thrown out: {setting_text(setting)}: {reason}", file=sys.stderr)
+    def lines(outcome: Outcome) -> Iterator[str]:
+        yield outcome.line
+        yield from (f"           thrown out: {setting_text(s)}: {reason}" for s, reason in outcome.thrown_out)
 
     if not sys.stderr.isatty():
-        yield line
+        yield lambda outcome: print("\n".join(lines(outcome)), file=sys.stderr, flush=True)
         return
-    from rich.console import Console  # the bar is drawn only where someone sees it
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("certifying", total=total)
+    with progress_bar("certifying", total) as (update, line):
 
         def advance(outcome: Outcome) -> None:
-            bar.update(task, advance=1, description=str(outcome.key)[:50])
+            update(advance=1, description=str(outcome.key)[:50])
             if outcome.verdict == "refused" or outcome.thrown_out:
-                bar.console.print(outcome.line, highlight=False, markup=False)
-                for setting, reason in outcome.thrown_out:
-                    text = f"  thrown out: {setting_text(setting)}: {reason}"
-                    bar.console.print(text, highlight=False, markup=False)
+                line("\n".join(lines(outcome)))
 
         yield advance
 
@@ -177,7 +169,8 @@ def command(
         show_list(census, entries, folder, as_json)
         return 0
     if not entries:
-        raise ArgumentError(FUNCTION, "these calls launch nothing that has settings")
+        mend = "name calls that launch a kernel, as in --op 'softmax(float32[64, 1000])'"
+        raise ArgumentError(FUNCTION, "these calls launch nothing", mend=mend)
     require_tables(folder, device.target.arch, (entry.key.operator for entry in entries), FUNCTION)
     certifier = Certifier(device, folder, again)
     with progress(len(entries)) as show:

@@ -7,22 +7,20 @@ from typing import Any, TypeVar
 import click
 
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import ArgumentError, DeviceError, DTypeError
+from nbxtensor.base.errors import ArgumentError, DeviceError
 from nbxtensor.base.knobs import CPU_LEVELS, cpu_level
 from nbxtensor.certify.asked import Shape, example_of, shape_of
 from nbxtensor.certify.census import Census
-from nbxtensor.certify.example import Example
 from nbxtensor.certify.shapes import usual_calls
 from nbxtensor.cli.pack_calls import ops_option
 from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
 from nbxtensor.device import discover, get
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.call_text import calls_of
-from nbxtensor.onnx.model import load
+from nbxtensor.kernel.call_text import Example, calls_of
+from nbxtensor.onnx.model import MAX_CONTENT, load
 from nbxtensor.tensor.defaults import default_device
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_CONTENT = 64
 
 _OPTIONS = (
     ops_option("Operators at their usual shapes, or at those of --shapes"),
@@ -99,12 +97,7 @@ def census_of(
     if dims and not models:
         raise ArgumentError(function, "--dim needs a model", mend="add --model MODEL.onnx")
     census = Census(device)
-    kind = None
-    if dtype is not None:
-        try:
-            kind = dtypes.dtype(dtype, function)
-        except TypeError as error:
-            raise DTypeError(function, "not a dtype", got=dtype) from error
+    kind = None if dtype is None else dtypes.dtype(dtype, function)
     alternatives = _alternatives(shapes, function)
     named: list[str] = []
 
@@ -128,7 +121,7 @@ def census_of(
         for one in _dims(dims, function):
             sizes = chosen_dims(one, model.inputs, function)
             arrays = seeded_inputs(model.inputs, sizes, 0)
-            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MOST_CONTENT}
+            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MAX_CONTENT}
             census.add_model(model, {n: a.shape for n, a in arrays.items()}, contents)
     if not ops and not models:
         census.add_all(usual_calls(device.profile.warp_size > 1))
@@ -140,5 +133,7 @@ def _alternatives(shapes: Sequence[str], function: str) -> list[list[Shape]]:
     parts = [[shape_of(part) for part in text.split(",")] for text in shapes]
     count = max(map(len, parts), default=0)
     if any(len(p) not in (1, count) for p in parts):
-        raise ArgumentError(function, "operands have different numbers of alternatives", got=" ".join(shapes))
+        allowed = "one shape for each operand, or as many as the others have"
+        problem = "operands have different numbers of alternatives"
+        raise ArgumentError(function, problem, got=" ".join(shapes), allowed=allowed)
     return [[p[i if len(p) > 1 else 0] for p in parts] for i in range(count)]

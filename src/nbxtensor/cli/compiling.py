@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nbxtensor.base.errors import NotPackedError
 from nbxtensor.base.text import counted
+from nbxtensor.cli.show import progress_bar
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.compile import Progress, compile_many
 from nbxtensor.compiler.jobs import Job
@@ -32,17 +33,8 @@ def progress(target: str) -> Generator[Progress]:
 
         yield say
         return
-    from rich.console import Console  # the bar is drawn only where someone sees it
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("compiling kernels"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compiling", total=None, visible=False)
-
-        def advance(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
-
-        yield advance
+    with progress_bar("compiling kernels", None) as (update, _):
+        yield lambda done, total, name: update(completed=done, total=total)
 
 
 def use_packs(paths: Sequence[Path]) -> None:

@@ -12,7 +12,6 @@ TRACES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/de
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _VENDOR = "0x10de"
 _DISPLAY = "0x03"
-_NAME_BYTES = 256
 _CUBIN_OS = 0x33
 _ABI_OF_CUDA_12 = 7
 
@@ -66,11 +65,10 @@ def _gpu(driver: Any, ordinal: int) -> Gpu:
         status, value = (1, 0) if attribute is None else driver.cuDeviceGetAttribute(attribute, device)
         return 0 if status else int(value)
 
-    model: bytes = call("asking for the GPU's name", driver.cuDeviceGetName(_NAME_BYTES, device))
     clock, width = ask_if_known("MEMORY_CLOCK_RATE"), ask_if_known("GLOBAL_MEMORY_BUS_WIDTH")
     return Gpu(
         name=f"cuda:{ordinal}",
-        model=model.partition(b"\0")[0].decode(errors="replace"),
+        model=cuda_driver.gpu_model(driver, device),
         capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         memory=int(call("asking for the GPU's memory", driver.cuDeviceTotalMem(device))),
         processors=ask("MULTIPROCESSOR_COUNT"),
@@ -87,16 +85,6 @@ def gpus(driver: Any) -> list[Gpu]:
     """The GPUs that the driver shows to this process."""
     count = cuda_driver.call(driver, "device", "counting GPUs", driver.cuDeviceGetCount())
     return [_gpu(driver, ordinal) for ordinal in range(count)]
-
-
-def driver_version(driver: Any) -> int:
-    """The newest CUDA that the driver knows: 12080 is CUDA 12.8."""
-    return int(cuda_driver.call(driver, "device", "asking for the driver's version", driver.cuDriverGetVersion()))
-
-
-def cuda_text(version: int) -> str:
-    """``CUDA 12.8`` of 12080."""
-    return f"CUDA {version // 1000}.{version % 1000 // 10}"
 
 
 def needed_cuda(cubin: bytes) -> int:

@@ -20,7 +20,7 @@ from nbxtensor.compiler.pack_build import Wanted, build
 from nbxtensor.compiler.pack_file import SUFFIX, Pack, write_pack
 from nbxtensor.device.profile import known_profiles, target_of
 from nbxtensor.tuning.certificate import write_table
-from nbxtensor.tuning.tables import operators, tables
+from nbxtensor.tuning.tables import named_tables, operators
 
 FUNCTION = "nbxtensor pack"
 
@@ -46,7 +46,8 @@ def tables_of(arches: Iterable[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for arch in arches:
         for operator in operators(arch):
-            counting = {key: one for table in reversed(tables(arch, operator)) for key, one in table.items()}
+            found_in = reversed(named_tables(arch, operator).values())
+            counting = {key: one for table in found_in for key, one in table.items()}
             found[f"{arch}/{operator}.json"] = write_table(counting.values()).encode()
     return found
 

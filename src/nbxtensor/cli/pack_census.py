@@ -16,7 +16,7 @@ from nbxtensor.compiler.pack_build import Wanted
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import load_profile, target_of
 from nbxtensor.kernel.call_text import Example, calls_of
-from nbxtensor.kernel.launch import Call
+from nbxtensor.kernel.launch import jobs_among
 from nbxtensor.onnx.graph import Port
 from nbxtensor.onnx.model import MAX_CONTENT, Model, load
 from nbxtensor.onnx.unpacked import open_axes
@@ -59,9 +59,8 @@ def common_census(found: Wanted, arches: Sequence[str]) -> None:
 def _enter(found: Wanted, device: NullDevice, call: Example, variants: Callable[[Job], tuple[Job, ...]]) -> None:
     device.clear()
     call.run(device)
-    for launch in device.calls:
-        if isinstance(launch, Call):
-            found.add(variants(launch.job), str(call))
+    for job in jobs_among(device.calls):
+        found.add(variants(job), str(call))
 
 
 # Models
@@ -85,7 +84,9 @@ def names_of(ports: Iterable[Port]) -> set[str]:
     ports = list(ports)
     for port in ports:
         if port.shape is None:
-            raise ArgumentError(FUNCTION, f"input {port.name} has no known rank")
+            raise ArgumentError(
+                FUNCTION, f"input {port.name} has no known rank", allowed="inputs whose rank the model states"
+            )
     return {name for port in ports for _, name in open_axes(port)}
 
 

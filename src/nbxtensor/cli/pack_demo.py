@@ -9,7 +9,7 @@ from nbxtensor.cli.pack_census import enter_model
 from nbxtensor.compiler.pack_build import Wanted
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.profile import target_of
-from nbxtensor.kernel.launch import Call as Launch
+from nbxtensor.kernel.launch import jobs_among
 from nbxtensor.onnx.zoo.filetypes import BATCH, FileTypes
 from nbxtensor.onnx.zoo.sentences import Sentences
 from nbxtensor.tensor.tensor import new
@@ -40,4 +40,4 @@ def demo_census(found: Wanted, arches: Sequence[str]) -> None:
             mask = np.ones((batch, tokens), np.int64)
             vectors = sentences.pooled(new((batch, tokens, WIDTH), float32, device), mask)
             sentences.similarity(vectors)
-            found.add((call.job for call in device.calls if isinstance(call, Launch)), origin)
+            found.add(jobs_among(device.calls), origin)

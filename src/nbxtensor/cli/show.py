@@ -2,7 +2,8 @@
 
 import importlib.util
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -91,3 +92,25 @@ def _draw(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], rig
         styles = (STYLES.get(cell, WRONG) if name in STATES else "" for name, cell in zip(columns, row, strict=True))
         table.add_row(*map(Text, row, styles))
     Console().print(table)
+
+
+@contextmanager
+def progress_bar(text: str, total: int | None) -> Generator[tuple[Callable[..., None], Callable[[str], None]]]:
+    """A bar on standard error, seen once its total is known and gone in the end.
+
+    Gives two functions: one updates it (`description`, `completed`, `advance`, `total`), one prints a line above.
+    """
+    from rich.console import Console  # drawn only where someone sees it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total, visible=total is not None)
+
+        def update(**changes: Any) -> None:
+            bar.update(task, visible=True, **changes)
+
+        def line(content: str) -> None:
+            bar.console.print(content, highlight=False, markup=False)
+
+        yield update, line

@@ -39,7 +39,8 @@ def certificates_in(places: Sequence[Path], arch: str) -> Iterator[Certificate]:
             for path in sorted((place / arch).glob("*.json")):
                 yield from read(path).values()
         elif not place.exists():
-            raise CertificateError(FUNCTION, "there is no such table", got=place)
+            allowed = f"folders of tables, tables (*.json), packs (*{SUFFIX})"
+            raise CertificateError(FUNCTION, "there is no such table", got=place, allowed=allowed)
         elif place.suffix == SUFFIX:
             yield from _packed(packs.use(place), arch)
         else:

@@ -1,8 +1,9 @@
-"""What in a kernel's TTIR a device does not take, by its profile."""
+"""What a kernel needs that a device does not have, by its profile: seen in its TTIR, and in its binary."""
 
 import math
 import re
 
+from nbxtensor.device.artifact import Resources
 from nbxtensor.device.protocol import Profile
 
 _LOOP = re.compile(r"scf\.for .*: i64(?: \{.*)?$")
@@ -30,4 +31,16 @@ def beyond(text: str, profile: Profile) -> set[str]:
             elements = math.prod(int(n) for n in operand[1].rstrip("x").split("x"))
             if elements > profile.reduce_tile_max:
                 found.add(f"reduced tiles of {elements:,}")
+    return found
+
+
+def shortages(needs: Resources, profile: Profile) -> list[str]:
+    """What a binary needs beyond what its device has, in words; empty if it fits, and for CPUs."""
+    if profile.warp_size == 1:
+        return []
+    found: list[str] = []
+    if needs.registers > profile.registers_per_thread:
+        found.append(f"{needs.registers} registers of {profile.registers_per_thread}")
+    if needs.shared_bytes > profile.shared_bytes:
+        found.append(f"{needs.shared_bytes} bytes of shared memory of {profile.shared_bytes}")
     return found

@@ -6,10 +6,10 @@ from typing import Any
 
 from nbxtensor.compiler.compile import Progress, compile_many
 from nbxtensor.compiler.jobs import Job, compiler_version
+from nbxtensor.compiler.limits import shortages
 from nbxtensor.compiler.pack_file import Item
 from nbxtensor.compiler.sources import sources_hash
 from nbxtensor.compiler.store import ArtifactStore
-from nbxtensor.device.artifact import Artifact
 from nbxtensor.device.profile import load_profile
 
 
@@ -53,19 +53,6 @@ class Built:
     refused: list[str]
 
 
-def _shortage(artifact: Artifact) -> str:
-    """What `artifact` needs beyond what its target has, or nothing."""
-    profile = load_profile(artifact.target.arch)
-    needs = artifact.resources
-    if profile.warp_size == 1:
-        return ""
-    if needs.registers > profile.registers_per_thread:
-        return f"{needs.registers} registers of {profile.registers_per_thread}"
-    if needs.shared_bytes > profile.shared_bytes:
-        return f"{needs.shared_bytes} bytes of shared memory of {profile.shared_bytes}"
-    return ""
-
-
 def build(wanted: Wanted, library: str, progress: Progress | None = None, store: ArtifactStore | None = None) -> Built:
     """Compile everything that is wanted. The result depends on sources and compilers alone.
 
@@ -89,9 +76,9 @@ def build(wanted: Wanted, library: str, progress: Progress | None = None, store:
     numbers = {origin: number for number, origin in enumerate(origins)}
     for identity, artifact in zip(identities, artifacts, strict=True):
         job = wanted.jobs[identity]
-        shortage = _shortage(artifact)
-        if shortage:
-            refused.append(f"{job.name} for {job.target}: {shortage}")
+        lacking = shortages(artifact.resources, load_profile(job.target.arch))
+        if lacking:
+            refused.append(f"{job.name} for {job.target}: {', '.join(lacking)}")
             continue
         if artifact.resources.stack_bytes and artifact.target.kind != "cpu":
             warnings.append(f"{job.name} for {job.target}: {artifact.resources.stack_bytes} bytes of stack per thread")

@@ -165,9 +165,6 @@ class Pack:
     def __repr__(self) -> str:
         return f"<Pack {self.path}: {self._entries} kernels>"
 
-    def __len__(self) -> int:
-        return self._entries
-
     def _refuse(
         self, problem: str, *, got: object = None, allowed: str = "", cause: Exception | None = None
     ) -> NoReturn:
@@ -264,9 +261,6 @@ class Pack:
         """The key of the artifact that `find` would give; nothing is inflated."""
         number = self._search(identity)
         return None if number is None else self._row(1, number).hex()
-
-    def __contains__(self, identity: str) -> bool:
-        return self._search(identity) is not None
 
     @property
     def identities(self) -> list[str]:

@@ -31,7 +31,8 @@ def _listed(folder: Path) -> list[Path]:
     try:
         return sorted(p for p in folder.iterdir() if p.suffix == SUFFIX)
     except OSError as error:
-        raise PackError(FUNCTION, f"cannot list the folder {folder}", got=error.strerror) from error
+        mend = f"let it be read, or name its packs one by one in {knob.name}"
+        raise PackError(FUNCTION, f"cannot list the folder {folder}", got=error.strerror, mend=mend) from error
 
 
 def _named_in_knob(path: Path) -> list[Path]:

@@ -28,6 +28,7 @@ _TEMPORARY = ".tmp-"
 _STALE_SECONDS = 60.0
 _TOUCH_SECONDS = 60.0
 _KEEP = 0.9
+_MEND = "correct the permissions, or set NBX_CACHE_DIR to another folder"
 _WRITERS = 4 * (os.cpu_count() or 1)  # processes that may be filling the store at once, for all that this one knows
 PATIENCE = 300.0
 
@@ -174,7 +175,7 @@ class ArtifactStore:
         try:
             found = [e for e in self._files() if e.path.name.endswith(_SUFFIX)]
         except OSError as error:
-            raise CacheError("cache", f"cannot list {self.root} ({error})") from error
+            raise CacheError("cache", f"cannot list {self.root} ({error})", mend=_MEND) from error
         return sorted(found, key=lambda e: e.used, reverse=True)
 
     def read(self, entry: Entry) -> Artifact | None:
@@ -206,7 +207,7 @@ class ArtifactStore:
                 nbytes += entry.nbytes
             trouble = trouble or error
         if trouble is not None:
-            raise CacheError("cache clear", f"cannot clear {self.root} ({trouble})") from trouble
+            raise CacheError("cache clear", f"cannot clear {self.root} ({trouble})", mend=_MEND) from trouble
         return count, nbytes
 
     @contextmanager

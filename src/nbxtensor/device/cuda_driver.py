@@ -16,6 +16,7 @@ OUT_OF_MEMORY = 2
 NO_DEVICE = 100
 _OLDEST_DRIVER = 12000
 _TOO_OLD = {35, 803, 804}
+_NAME_BYTES = 256
 # After one of these every call of the process fails: the driver has given the context up.
 FATAL = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719}
 
@@ -118,3 +119,19 @@ def call(driver: Any, function: str, doing: str, result: tuple[Any, ...]) -> Any
     if result[0]:
         raise error_of(driver, result[0], function, doing)
     return result[1] if len(result) == 2 else result[1:] or None
+
+
+def driver_version(driver: Any) -> int:
+    """The newest CUDA that the driver knows: 12080 is CUDA 12.8."""
+    return int(call(driver, "device", "asking for the driver's version", driver.cuDriverGetVersion()))
+
+
+def cuda_text(version: int) -> str:
+    """``CUDA 12.8`` of 12080."""
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def gpu_model(driver: Any, device: Any) -> str:
+    """What the driver calls a GPU: ``NVIDIA H200``."""
+    name: bytes = call(driver, "device", "asking for the GPU's name", driver.cuDeviceGetName(_NAME_BYTES, device))
+    return name.partition(b"\0")[0].decode(errors="replace")

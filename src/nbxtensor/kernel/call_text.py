@@ -82,11 +82,11 @@ class Example:
 
     @property
     def specs(self) -> list[Spec]:
-        """The operands that are tensors, those in packs included."""
+        """The operands that are tensors, those in lists included."""
         return [s for o in self.operands for s in _specs(o)]
 
     def map(self, change: Callable[[Spec], Any]) -> list[Any]:
-        """The operands with every tensor changed; packs become lists."""
+        """The operands with every tensor changed; several as one operand are a list."""
         return [_mapped(o, change) for o in self.operands]
 
     def with_specs(self, change: Callable[[Spec], Spec]) -> "Example":
@@ -115,7 +115,9 @@ class Example:
         except NbxError:
             raise
         except (TypeError, ValueError, AttributeError, IndexError) as error:  # operators trust the types of arguments
-            raise ArgumentError(FUNCTION, f"{self} is not a call of {self.operator}: {error}") from error
+            allowed = f"{self.operator}({', '.join(signature(function(self.operator)))})"
+            problem = f"{self} is not a call of {self.operator}: {error}"
+            raise ArgumentError(FUNCTION, problem, allowed=allowed) from error
 
     def __str__(self) -> str:
         parts = [*map(_text, self.operands), *(f"{name}={_text(value)}" for name, value in self.attributes)]

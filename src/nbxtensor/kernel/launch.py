@@ -7,7 +7,7 @@ record it instead.
 
 import threading
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,8 +20,10 @@ from nbxtensor.compiler.compile import Job, artifact_key, compile_job
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Artifact, Options
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.public_call import running_call
 from nbxtensor.kernel.unpacked import explained
 from nbxtensor.tuning.certificate import Certificate, binary_hash
+from nbxtensor.tuning.key import certify_command
 
 Grid = tuple[int, int, int]
 Constant = bool | int | float | str | DType | KernelFunction | tuple[int, ...] | None
@@ -49,6 +51,11 @@ class Call:
     job: Job
     grid: Grid
     args: tuple[int | float, ...]
+
+
+def jobs_among(recorded: Iterable[object]) -> list[Job]:
+    """The jobs of the launches among what a device recorded, in order, with repetitions."""
+    return [call.job for call in recorded if isinstance(call, Call)]
 
 
 Argument = Pointer | Scalar | int | tuple[int, ...]
@@ -190,9 +197,15 @@ class Plan:
         """Key of the artifact that will run, without compiling it."""
         return artifact_key(self.job(aligned))
 
-    def is_packed(self, aligned: bool) -> bool:
-        """Whether a pack in use holds what will run."""
-        return packs.key_of(self.job(aligned)) is not None
+    def is_covered(self, certificate: Certificate) -> bool:
+        """Whether a certificate lists what will run.
+
+        The code for pointers that are not aligned may be absent where a pack lacks it too: it is checked when it loads.
+        """
+        needed = self.alignments
+        if len(needed) > 1 and packs.key_of(self.job(True)) is not None and packs.key_of(self.job(False)) is None:
+            needed = (True,)
+        return all(certificate.covers(self.artifact_key(aligned)) for aligned in needed)
 
     def trust(self, certificate: Certificate) -> bool:
         """Whether the code for aligned pointers is that of a certificate; other code is then checked when it loads."""
@@ -245,7 +258,8 @@ class Plan:
         if not aligned and not self._proved(artifact):
             problem = f"the code for pointers that are no multiple of {ALIGNMENT} is not what was certified"
             if certified_only.get():
-                mend = "copy the operands, certify the call on this machine, or unset NBX_CERTIFIED_ONLY"
+                command = certify_command(running_call(), self.device.target.arch)
+                mend = f"run: {command}, copy the operands, or unset NBX_CERTIFIED_ONLY"
                 raise UncertifiedKeyError(f"nbx.{self.name}", problem, got=self.fn.__name__, mend=mend)
             warnings.warn(f"{self.name}: {problem}", CertificateWarning, stacklevel=2)
         self._artifacts.clear()

@@ -47,11 +47,8 @@ def forget_plans() -> None:
 def _uncovered(certificate: Certificate, plans: Sequence[Plan]) -> str:
     """Why the certificate does not cover what these plans run; "" if it does."""
     for plan in plans:
-        for aligned in plan.alignments:
-            if not aligned and plan.is_packed(True) and not plan.is_packed(False):
-                continue  # a pack may leave this one out; what runs instead is checked when it loads
-            if not certificate.covers(plan.artifact_key(aligned)):
-                return f"{plan.fn.__name__} was not proved for this operator, or has other sources or another compiler"
+        if not plan.is_covered(certificate):
+            return f"{plan.fn.__name__} was not proved for this operator, or has other sources or another compiler"
         if plan.device.computes and not plan.trust(certificate):
             return f"the code of {plan.fn.__name__} is not what was proved"
     return ""

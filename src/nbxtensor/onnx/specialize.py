@@ -15,7 +15,7 @@ from nbxtensor.base.errors import (
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.device.null import NullDevice
 from nbxtensor.device.protocol import Device
-from nbxtensor.kernel.launch import Call as Launch
+from nbxtensor.kernel.launch import jobs_among
 from nbxtensor.onnx.graph import Array, Graph, Node
 from nbxtensor.onnx.registry import ContentNeededError, Context, Inputs, find
 from nbxtensor.onnx.schema import misfit
@@ -36,7 +36,7 @@ class Specialization:
     @property
     def jobs(self) -> list[Job]:
         """Every kernel that a run needs, in order, with repetitions."""
-        return [launch.job for launch in self.traced.launches if isinstance(launch, Launch)]
+        return jobs_among(self.traced.launches)
 
     def bind(self, device: Device, store: dict[int, Tensor]) -> Runner:
         """Put the constants on `device`, computing once what depends on them alone.

@@ -42,9 +42,11 @@ class Certificate:
     artifacts
         Key -> hash of the code (16 digits each) of every artifact that was proved.
     proof
-        What it passed: ``cases``, the largest ``error`` as a part of the operator's bound, and ``bits``.
+        The ``calls`` that were proved, as text; how many ``runs``; the largest ``error`` as a part of the bound (None:
+        no reference is stated); what ``bits`` were compared with; how many candidates were ``proved``.
     time
-        Microseconds and spread: of this setting and of the default.
+        Microseconds of this setting (``us``, ``warm``) and of the default (``default``, ``default_warm``); their
+        ``spread``; how many settings were ``timed``.
     compiler, driver
         What compiled and ran it.
     """
@@ -150,7 +152,9 @@ def read_table(text: str, where: str) -> dict[str, Certificate]:
     """
     found, damaged = readable(text, where)
     if damaged:
-        raise damaged[0]
+        one = damaged[0]
+        mend = "remove that line, or the table, and certify again"
+        raise CertificateError(one.function, one.problem, got=one.got, allowed=one.allowed, mend=mend) from one
     return found
 
 

@@ -132,7 +132,8 @@ def note(
                 uncertified = status == "uncertified"
                 problem = "no setting is certified for this launch" if uncertified else f"stale certificate: {reason}"
                 mend = f"run: {key.command}, or unset NBX_CERTIFIED_ONLY"
-                raise UncertifiedKeyError(f"nbx {key.operator}", problem, got=str(key), mend=mend)
+                function = key.call.partition("(")[0] or key.operator
+                raise UncertifiedKeyError(f"nbx.{function}", problem, got=str(key), mend=mend)
         seen = _uses
     use = seen.get(key)
     if use is None or use.status != status:

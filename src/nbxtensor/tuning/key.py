@@ -46,8 +46,13 @@ class LaunchKey:
     @property
     def command(self) -> str:
         """The command that certifies this key."""
-        calls = f" --op {shlex.quote(self.call)}" if self.call else ""
-        return f"nbxtensor certify{calls} --arch {self.arch}"
+        return certify_command(self.call, self.arch)
+
+
+def certify_command(call: str, arch: str) -> str:
+    """The command that certifies a call for an architecture; with "" for the call, the usual ones."""
+    calls = f" --op {shlex.quote(call)}" if call else ""
+    return f"nbxtensor certify{calls} --arch {arch}"
 
 
 def launch_key(

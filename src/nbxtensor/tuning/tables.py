@@ -90,11 +90,6 @@ def named_tables(arch: str, operator: str) -> dict[str, dict[str, Certificate]]:
     return found
 
 
-def tables(arch: str, operator: str) -> list[dict[str, Certificate]]:
-    """The tables of an operator, those that count first at the front."""
-    return list(named_tables(arch, operator).values())
-
-
 def damage(errors: Sequence[CertificateError]) -> str:
     """What is wrong with a table whose damaged lines gave these errors; the other lines hold."""
     more = f" (and {counted(len(errors) - 1, 'more line')})" if len(errors) > 1 else ""

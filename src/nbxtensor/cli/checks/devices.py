@@ -10,12 +10,13 @@ from nbxtensor.base.errors import DeviceError
 from nbxtensor.cli import trial
 from nbxtensor.cli.checks.core import Check, Machine, explained
 from nbxtensor.cli.checks.software import INSTALL, present
-from nbxtensor.cli.gpus import Gpu, cuda_text, driver_version, gpus, hidden, machine_has_gpu, needed_cuda
+from nbxtensor.cli.gpus import Gpu, gpus, hidden, machine_has_gpu, needed_cuda
 from nbxtensor.cli.show import bandwidth, size
 from nbxtensor.compiler import packs
 from nbxtensor.device.cpu_level import choose_level, cpu_flags, supported_levels
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.device.cuda import profile_of
+from nbxtensor.device.cuda_driver import cuda_text, driver_version
 from nbxtensor.device.profile import load_profile
 from nbxtensor.device.protocol import Profile
 
