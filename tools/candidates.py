@@ -13,7 +13,7 @@ from nbxtensor.device.null import NullDevice
 from nbxtensor.kernel.math import sin
 from nbxtensor.kernel.pointwise import pointwise
 from nbxtensor.kernel.pointwise_settings import flat_candidates
-from nbxtensor.kernel.reduce import plan_of
+from nbxtensor.kernel.reduce_launch import launches_of
 from nbxtensor.kernel.reduce_settings import candidates as reduce_candidates
 from nbxtensor.kernel.rows import Rows, rows_of
 from nbxtensor.kernel.scan import launches as scan_launches
@@ -158,8 +158,12 @@ def reduce_choices(device: NullDevice) -> Iterator[Choice]:
                 reduction = sum_of(kind)
                 out = reduction.accumulator
                 for setting in reduce_candidates("sum", ordered, walk, device.profile, out.itemsize):
-                    plan = plan_of("sum", reduction, kind, out, device, walk, walk.length, setting)
-                    yield f"sum/{dtype}/{shape}/{axis}", setting, lambda plan=plan: plan.run(0, 0)
+                    plans = launches_of("sum", reduction, kind, out, device, walk, walk.length, setting)
+                    yield (
+                        f"sum/{dtype}/{shape}/{axis}",
+                        setting,
+                        lambda plans=plans: [plan.run(0, 0) for plan, _ in plans],
+                    )
 
 
 def softmax_choices(device: NullDevice) -> Iterator[Choice]:

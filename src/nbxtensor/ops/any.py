@@ -20,7 +20,8 @@ from nbxtensor.base.errors import DTypeError
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import cast
-from nbxtensor.kernel.reduce import Reduction, reduce, reduce_kernel
+from nbxtensor.kernel.reduce import Reduction
+from nbxtensor.kernel.reduce_launch import KERNELS, reduce
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.max import greater, largest, less, smallest
 from nbxtensor.tensor.tensor import Tensor
@@ -69,7 +70,7 @@ def _check(x: Tensor, name: str) -> None:
         raise DTypeError(f"nbx.{name}", "the dtype has no arithmetic", got=x.dtype, mend="convert with astype first")
 
 
-@operator("any", kernels=(reduce_kernel, is_true, largest), reference=reference_any, samples=samples)
+@operator("any", kernels=(*KERNELS, is_true, largest), reference=reference_any, samples=samples)
 def any(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Whether any element over `axis` (None: all axes) is not 0.
 
@@ -84,7 +85,7 @@ def any(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = 
     return reduce("any", ANY, x, axis, keepdims, dtypes.bool_)
 
 
-@operator("all", kernels=(reduce_kernel, is_true, smallest), reference=reference_all, samples=samples)
+@operator("all", kernels=(*KERNELS, is_true, smallest), reference=reference_all, samples=samples)
 def all(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Whether all elements over `axis` (None: all axes) are not 0. See `any` for the parameters."""
     _check(x, "all")

@@ -35,7 +35,8 @@ from nbxtensor.kernel.order import (
     lowest64,
     smallest_key,
 )
-from nbxtensor.kernel.reduce import Reduction, keep, reduce, reduce_kernel
+from nbxtensor.kernel.reduce import Reduction, keep
+from nbxtensor.kernel.reduce_launch import KERNELS, reduce
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.tensor.tensor import Tensor
 
@@ -103,7 +104,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.integers(-100, 100, (17, 3), np.int8), None
 
 
-@operator("max", kernels=(reduce_kernel, largest_key, largest), reference=reference_max, samples=samples)
+@operator("max", kernels=(*KERNELS, largest_key, largest), reference=reference_max, samples=samples)
 def max(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Largest element over `axis` (None: all axes); NaN if there is one.
 
@@ -118,7 +119,7 @@ def max(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = 
     return reduce("max", extremum(x.dtype, True), x, axis, keepdims, x.dtype)
 
 
-@operator("min", kernels=(reduce_kernel, smallest_key, smallest), reference=reference_min, samples=samples)
+@operator("min", kernels=(*KERNELS, smallest_key, smallest), reference=reference_min, samples=samples)
 def min(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Smallest element over `axis` (None: all axes); NaN if there is one. See `max` for the parameters."""
     check_rows(x, axis, "min")

@@ -21,7 +21,8 @@ from nbxtensor.base import dtypes
 from nbxtensor.base.errors import DTypeError
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
-from nbxtensor.kernel.reduce import Reduction, add, reduce, reduce_kernel, tree_sum
+from nbxtensor.kernel.reduce import Reduction, add, tree_sum
+from nbxtensor.kernel.reduce_launch import KERNELS, reduce
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.sum import as_float32, as_float64, minus_zero32, minus_zero64
 from nbxtensor.tensor.tensor import Tensor
@@ -50,7 +51,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.standard_normal((2, 2049), np.float32), -1
 
 
-@operator("mean", kernels=(reduce_kernel, tree_sum, divided32), reference=reference, samples=samples)
+@operator("mean", kernels=(*KERNELS, tree_sum, divided32), reference=reference, samples=samples)
 def mean(x: Tensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Mean over `axis` (None: all axes) of a tensor of floats.
 

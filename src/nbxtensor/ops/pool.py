@@ -33,7 +33,7 @@ from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.launch import Argument, Constant, Plan, Pointer
 from nbxtensor.kernel.pool import pool_kernel
-from nbxtensor.kernel.reduce import reduce_kernel
+from nbxtensor.kernel.reduce_launch import KERNELS
 from nbxtensor.kernel.tuned import FIXED, plan_memo, tuned
 from nbxtensor.kernel.window import lay_out_kernel
 from nbxtensor.ops._categories import check_dtype, check_tensor, compute_type
@@ -302,13 +302,13 @@ def _global(name: str, reduction: str, x: Tensor) -> Tensor:
     return table[reduction](x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
-@operator("global_max_pool", kernels=(reduce_kernel,))
+@operator("global_max_pool", kernels=KERNELS)
 def global_max_pool(x: Tensor, /) -> Tensor:
     """`max` over all spatial axes of x (N, C, *spatial), which stay as axes of size 1."""
     return _global("global_max_pool", "max", x)
 
 
-@operator("global_avg_pool", kernels=(reduce_kernel,))
+@operator("global_avg_pool", kernels=KERNELS)
 def global_avg_pool(x: Tensor, /) -> Tensor:
     """`mean` over all spatial axes of x (N, C, *spatial), which stay as axes of size 1."""
     return _global("global_avg_pool", "mean", x)

@@ -22,7 +22,8 @@ from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
-from nbxtensor.kernel.reduce import Reduction, keep, multiply, reduce, reduce_kernel, tree_product
+from nbxtensor.kernel.reduce import Reduction, keep, multiply, tree_product
+from nbxtensor.kernel.reduce_launch import KERNELS, reduce
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.ops.sum import accumulated, as_float32, as_float64, as_int64
 from nbxtensor.tensor.tensor import Tensor
@@ -67,7 +68,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.integers(-100, 100, (17, 3), np.int8), 0
 
 
-@operator("prod", kernels=(reduce_kernel, tree_product), reference=reference, samples=samples)
+@operator("prod", kernels=(*KERNELS, tree_product), reference=reference, samples=samples)
 def prod(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Product over `axis` (None: all axes); see `sum` for the parameters."""
     result = accumulated(check_tensor("prod", x).dtype, dtype, "nbx.prod")

@@ -26,7 +26,8 @@ from nbxtensor.base.errors import DTypeError
 from nbxtensor.compiler.source import kernel, tl
 from nbxtensor.kernel.declare import operator
 from nbxtensor.kernel.math import cast
-from nbxtensor.kernel.reduce import Reduction, add, integer_sum, keep, minus_zero, reduce, reduce_kernel, tree_sum
+from nbxtensor.kernel.reduce import Reduction, add, integer_sum, keep, minus_zero, tree_sum
+from nbxtensor.kernel.reduce_launch import KERNELS, reduce
 from nbxtensor.ops._categories import check_tensor
 from nbxtensor.tensor.tensor import Tensor
 
@@ -100,7 +101,7 @@ def samples(rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     yield rng.integers(-100, 100, (17, 3), np.int8), None
 
 
-@operator("sum", kernels=(reduce_kernel, tree_sum), reference=reference, samples=samples)
+@operator("sum", kernels=(*KERNELS, tree_sum), reference=reference, samples=samples)
 def sum(x: Tensor, axis: int | Sequence[int] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Sum over `axis` (None: all axes).
 
