@@ -24,7 +24,7 @@ from typing import Any
 from nbxtensor.base.errors import NbxError
 from nbxtensor.base.shapes import contiguous_strides
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.certify.example import Example, Spec
+from nbxtensor.kernel.call_text import Example, Spec
 from nbxtensor.certify.run import calls_of, driver_of
 from nbxtensor.certify.timing import Clock, clock_for, timed
 from nbxtensor.device import get

@@ -1,5 +1,0 @@
-"""Calls of operators; see `nbxtensor.kernel.call_text`."""
-
-from nbxtensor.kernel.call_text import Example, Spec
-
-__all__ = ["Example", "Spec"]
