@@ -24,11 +24,11 @@ from typing import Any
 from nbxtensor.base.errors import NbxError
 from nbxtensor.base.shapes import contiguous_strides
 from nbxtensor.certify.census import Census, Entry
-from nbxtensor.kernel.call_text import Example, Spec
 from nbxtensor.certify.run import calls_of, driver_of
 from nbxtensor.certify.timing import Clock, clock_for, timed
 from nbxtensor.device import get
 from nbxtensor.device.protocol import Device
+from nbxtensor.kernel.call_text import Example, Spec
 from nbxtensor.tuning.certificate import Certificate, encode, read_table
 from nbxtensor.tuning.tables import SHIPPED
 
