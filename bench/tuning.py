@@ -10,6 +10,9 @@ low, and a loss that uses it says more about the noise than about the settings. 
 repeated, and the series with the middle loss is kept.
 
     PYTHONPATH=src:. python -m bench.tuning --device cuda --tables src/nbxtensor/tuning/tables --json OUT.json
+
+With ``--second FOLDER``, tables that another run of the certifier wrote, it compares the two runs instead: where they
+chose different settings, these are timed beside each other.
 """
 
 import argparse
@@ -134,16 +137,42 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return found
 
 
+def compared(first: Certificate, second: Certificate, device: Device, clock: Clock) -> float:
+    """Time of what a second run of the certifier chose, as a part of the time of what the first one did."""
+    entry = entry_of(call := calls_of(first)[0], first.key, device)
+    assert entry is not None
+    a, b = (next(s for s in entry.candidates if encode(s) == one.setting) for one in (first, second))
+    before, after = (t.cold.median for t in timed(entry.key, (a, b), call, device, clock))
+    return after / before
+
+
+def twice(tables: Path, second: Path, device: Device, clock: Clock, only: str) -> dict[str, Any]:
+    """What two runs of the certifier chose for the keys that both know."""
+    known = {one.key: one for one in certificates(tables, device.target.arch, only)}
+    pairs = [(known[b.key], b) for b in certificates(second, device.target.arch, only) if b.key in known]
+    differing: dict[str, dict[str, Any]] = {}
+    for a, b in pairs:
+        if a.setting != b.setting:
+            ratio = sorted(compared(a, b, device, clock) for _ in range(3))[1]
+            differing[a.key] = {"first": a.setting, "second": b.setting, "time": round(ratio, 3)}
+    return {"keys": len(pairs), "same": len(pairs) - len(differing), "differing": differing}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tables", type=Path, default=SHIPPED)
+    parser.add_argument("--second", type=Path, help="tables of another run of the certifier")
     parser.add_argument("--only", default="", help="keys that contain this")
     parser.add_argument("--budget", type=float, default=600.0, help="seconds")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = get(options.device)
     clock, end = clock_for(device), time.monotonic() + options.budget
+    if options.second:
+        found = twice(options.tables, options.second, device, clock, options.only)
+        write(options.json, {"arch": device.target.arch, "driver": driver_of(device), **found})
+        return
     rows: list[Row] = []
     left = 0
     for certificate in certificates(options.tables, device.target.arch, options.only):
@@ -154,11 +183,16 @@ def main() -> None:
             rows.append(row)
             print(f"{row.loss:5.2f} loss {row.gain:5.2f} gain  {row.certified_us:10.2f} us  {row.call}", flush=True)
     found = summary(rows)
-    print(json.dumps(found, indent=1))
-    print(f"{device.target.arch}, {driver_of(device)}; {left} certificates left out when the time was over")
-    if options.json:
-        report = {"arch": device.target.arch, "driver": driver_of(device), "left": left, "summary": found}
-        options.json.write_text(json.dumps({**report, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+    print(f"{left} certificates left out when the time was over")
+    report = {"arch": device.target.arch, "driver": driver_of(device), "left": left, "summary": found}
+    write(options.json, report, {"rows": [asdict(r) for r in rows]})
+
+
+def write(path: Path | None, report: dict[str, Any], more: dict[str, Any] | None = None) -> None:
+    """Print the report, and write it with the rest to a file."""
+    print(json.dumps(report, indent=1))
+    if path:
+        path.write_text(json.dumps({**report, **(more or {})}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

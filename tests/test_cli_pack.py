@@ -80,6 +80,21 @@ def test_operators_on_two_targets(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert all(report["origins"][k["from"][0]].startswith(("add", "relu")) for k in report["kernels"])
 
 
+def test_targets_that_are_not_here(tmp_path: Path):
+    """GPUs of two makers and three ages, packed by a machine that has none; nothing needs more than the device has."""
+    path, arches = tmp_path / "a.nbxpack", ("gfx942", "sm_120", "sm_70")
+    calls = "softmax(float32[64, 1000]), sort(float16[64, 100]), silu(bfloat16[1000]), sum(float32[4096, 2048], axis=0)"
+    assert run("--arch", ",".join(arches), "--ops", calls, "-o", path) == 0
+    kernels = list(Pack(path).artifacts())
+    assert {k.target.arch for k in kernels} == set(arches)
+    for kernel in kernels:
+        profile, needs = load_profile(kernel.target.arch), kernel.resources
+        assert kernel.binary[:4] == b"\x7fELF"
+        assert 0 < needs.registers <= profile.registers_per_thread
+        assert needs.shared_bytes <= profile.shared_bytes
+        assert needs.stack_bytes == 0
+
+
 @pytest.mark.parametrize(
     "manifest", [{}, {"kernels": 7, "left_out": 3, "file": "x"}, {"kernels": [1, {"name": "\x1b[2J", "from": "x"}]}]
 )

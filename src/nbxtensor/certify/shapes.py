@@ -33,6 +33,8 @@ GPU_SCANNED = (
     ("float32", (1 << 20, 64), -1), ("float32", (1000, 100_003), -1), ("bfloat16", (16384, 4096), -1),
     ("int8", (1, 1 << 24), -1), ("int64", (4096, 4096), -1), ("float64", (4096, 4096), -1),
 )  # fmt: skip
+GPU_COLUMNS = ((4096, 16384), (65536, 1024), (1 << 20, 64))
+REDUCED = ("sum", "mean", "max")
 CPU_SIZES = (1 << 20, 1 << 22, 1 << 24, 1 << 18, 1 << 16)
 CPU_ROWS = ((4096, 1024), (64, 1024), (1024, 4096), (16384, 128), (4096, 1000), (32, 32768))
 CPU_MATRICES = ((1024, 1024, 1024), (128, 384, 384), (128, 384, 1536), (128, 1536, 384), (1024, 384, 1536))
@@ -84,6 +86,8 @@ def _on_gpus() -> Iterator[Example]:
         if at < len(GPU_SCANNED):
             scanned_kind, scanned, axis = GPU_SCANNED[at]
             yield example_of("cumulative_sum", [scanned], dtypes.dtype(scanned_kind), axis=axis)
+    for shape in GPU_COLUMNS:
+        yield from (example_of(name, [shape], kind, axis=0) for name in REDUCED for kind in kinds)
     last_kind, shape = GPU_SORTED[-1]
     yield example_of("sort_with_indices", [shape], dtypes.dtype(last_kind))
 

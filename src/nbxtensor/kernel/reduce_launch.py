@@ -21,8 +21,8 @@ from nbxtensor.tuning.key import launch_key
 
 KERNELS = (reduce_kernel, reduce_part_kernel, reduce_fold_kernel)
 TILES_OF_CPU = 2
-FOLDED = 128
-"""Rows of a block where parts are folded."""
+FOLDED = 32
+"""Rows, and parts, of a tile where parts are folded."""
 
 Launch = tuple[Plan, int]
 """A launch of a reduction, and the number of results that it leaves."""
@@ -129,11 +129,10 @@ def _fold_plan(
     constants: dict[str, Constant] = {
         "COMBINE": reduction.combine,
         "FINISH": reduction.finish if rows.groups == 1 else keep,
-        "SHAPE": rows.shape(kept, 4),
+        "SHAPE": rows.shape(kept, min(FOLDED, setting.parts)),
         "PARTS": setting.parts,
-        "WIDTH": min(8, setting.parts),
     }
-    options = Options(num_warps=max(1, kept // 32) if device.profile.warp_size > 1 else 1)
+    options = Options(num_warps=4 if device.profile.warp_size > 1 else 1)
     grid = (rows.programs * rows.groups * blocks, 1, 1)
     return Plan(name, reduce_fold_kernel, device, grid, arguments, constants, options, rows.count * setting.parts)
 

@@ -117,24 +117,28 @@ def reduce_part_kernel(
 @kernel
 def reduce_fold_kernel(
     x, out, total, inner, blocks, groups, out_inner, outer, out_outer,
-    COMBINE: tl.constexpr, FINISH: tl.constexpr, SHAPE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr,
+    COMBINE: tl.constexpr, FINISH: tl.constexpr, SHAPE: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Fold what `reduce_part_kernel` left, WIDTH parts (a power of two) beside each other at first."""
+    """Fold what `reduce_part_kernel` left: tiles of SHAPE, then what is in one tile."""
+    WIDTH: tl.constexpr = SHAPE[2]
     program = tl.program_id(0).to(tl.int64)
     k = kept_block(program % blocks, SHAPE)
     program = program // blocks
-    x += program * PARTS * inner + k
-    sums = ()
-    for i in tl.static_range(WIDTH):
-        values = ()
-        for j in tl.static_range(PARTS // WIDTH):
-            if SHAPE[3]:
-                value = tl.load(x + (j * WIDTH + i) * inner, mask=k < inner, other=0)
-            else:
-                value = tl.load(x + (j * WIDTH + i) * inner)
-            values += (value,)
-        sums += (folded(values, COMBINE, False),)
-    result = cast(FINISH(folded(sums, COMBINE, False), total), out.dtype.element_ty)
+    pointers = x + (program * PARTS + tl.arange(0, WIDTH))[:, None] * inner + k[None, :]
+    values = ()
+    for i in tl.static_range(PARTS // WIDTH):
+        if SHAPE[3]:
+            value = tl.load(pointers + i * WIDTH * inner, mask=(k < inner)[None, :], other=0)
+        else:
+            value = tl.load(pointers + i * WIDTH * inner)
+        values += (value,)
+    tile = folded(values, COMBINE, False)
+    for _ in tl.static_range(12):
+        if tile.shape[0] > 1:
+            halves = tl.permute(tl.reshape(tile, (2, tile.shape[0] // 2, tile.shape[1])), (1, 2, 0))
+            first, second = tl.split(halves)
+            tile = COMBINE(first, second)
+    result = cast(FINISH(tl.reshape(tile, (SHAPE[1],)), total), out.dtype.element_ty)
     out += offset_of(program // groups, outer, out_outer) + program % groups + k * out_inner
     if SHAPE[3]:
         tl.store(out, result, mask=k < inner)
