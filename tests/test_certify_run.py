@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 
 import nbxtensor as nbx
-from certify_ops import CANDIDATES, SCALE, Setting, declared, scale
+from certify_ops import CANDIDATES, SCALE, Setting, declared, scale, timed
 from nbxtensor.base import dtypes
 from nbxtensor.base.errors import ArgumentError, CertificateError
+from nbxtensor.certify import run as certify_run
 from nbxtensor.certify import store
 from nbxtensor.certify.asked import example_of
 from nbxtensor.certify.census import Census, Entry
 from nbxtensor.certify.run import Certifier, Outcome, certify
-from nbxtensor.certify.timing import Time, Timed, choose, clock_for
+from nbxtensor.certify.timing import Timed
 from nbxtensor.certify.verify import verify
 from nbxtensor.cli.app import run
 from nbxtensor.cli.certify import progress, seconds_of
@@ -82,44 +83,21 @@ def certificate(key: str = "a", setting: int = 1, **changes: Any) -> Certificate
     return Certificate(**(content | changes))
 
 
-# Choosing
+@pytest.mark.parametrize(("again", "verdict"), [(0.8, "chosen"), (1.0, "tie")])
+def test_a_winner_must_win_again(
+    again: float, verdict: str, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, bool]] = []
 
+    def series(key: Any, settings: Any, example: Any, device: Any, clock: Any, elsewhere: bool = False) -> list[Timed]:
+        seen.append((settings, elsewhere))
+        return [timed(1.0), timed(again)] if elsewhere else [timed(1.0), timed(1.1), timed(0.8)]
 
-def timed(cold: float, spread: float = 0.0) -> Timed:
-    one = Time(cold, cold * (1 - spread), cold * (1 + spread))
-    return Timed(one, one)
-
-
-def test_a_winner_must_beat_the_default_by_more_than_the_noise() -> None:
-    assert choose([[timed(1.0), timed(0.99)]]).at == 0
-    assert choose([[timed(1.0), timed(0.9)]]).at == 1
-    assert choose([[timed(1.0, 0.08), timed(0.9, 0.08)]]).at == 0
-    assert choose([[timed(1.0), timed(1.1), timed(0.8)]]).at == 2
-
-
-def test_a_winner_must_not_lose_where_operands_are_in_the_cache() -> None:
-    cold, slow = timed(0.8).cold, timed(1.1).cold
-    assert choose([[timed(1.0), Timed(cold, slow)]]).at == 0
-    assert choose([[timed(1.0), Timed(cold, timed(1.0).cold)]]).at == 1
-
-
-def test_operators_that_share_a_key_are_weighed_together() -> None:
-    assert choose([[timed(1.0), timed(0.8)], [timed(1.0), timed(1.3)]]).at == 0
-    found = choose([[timed(1e-6), timed(0.5e-6)], [timed(4e-6), timed(2e-6)]])
-    assert found.at == 1
-    assert found.figures["us"] == 1.0
-    assert found.figures["default"] == 2.0
-
-
-def test_times_are_those_of_the_device(device: str) -> None:
-    clock = clock_for(get(device))
-    x = nbx.asarray(np.ones(1 << 22, np.float32), device=device)
-    small = nbx.asarray(np.ones(16, np.float32), device=device)
-    for cold in (True, False):
-        nbx.exp(x), nbx.exp(small)
-        large = min(clock.seconds(lambda: nbx.exp(x), 5, cold) for _ in range(3))
-        little = min(clock.seconds(lambda: nbx.exp(small), 5, cold) for _ in range(3))
-        assert 0 < 2 * little < large < 1
+    monkeypatch.setattr(certify_run, "timed", series)
+    settings = Setting(256), Setting(64), Setting(128)
+    assert certified(Certifier(get(device), folder), scale_entry(device, *settings)).verdict == verdict
+    assert [(list(s), e) for s, e in seen] == [(list(settings), False), ([settings[0], settings[2]], True)]
+    assert table_of(folder, device).popitem()[1].time["us"] == (0.8e6 if verdict == "chosen" else 1e6)
 
 
 # Certificates are used

@@ -220,10 +220,19 @@ class Certifier:
         return Outcome(entry.key, verdict, proof.setting, certificate, out, time.monotonic() - begin)
 
     def _choose(self, entry: Entry, proved: Sequence[Proof]) -> Choice:
+        """The best setting; one that beats the default must do so once more, with operands elsewhere in memory."""
         if self._clock is None:
             self._clock = clock_for(self.device)
         settings = [p.setting for p in proved]
-        return choose([timed(entry.key, settings, e, self.device, self._clock) for e in entry.examples[:MOST_TIMED]])
+        clock, examples = self._clock, entry.examples[:MOST_TIMED]
+        times = [timed(entry.key, settings, e, self.device, clock) for e in examples]
+        choice = choose(times)
+        if choice.at:
+            pair = settings[0], settings[choice.at]
+            again = choose([timed(entry.key, pair, e, self.device, clock, elsewhere=True) for e in examples])
+            if not again.at:
+                return choose([t[:1] for t in times])
+        return choice
 
     def _certificate(self, entry: Entry, prover: Prover, proof: Proof, figures: dict[str, Any]) -> Certificate:
         return Certificate(
