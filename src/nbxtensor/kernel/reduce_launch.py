@@ -132,7 +132,8 @@ def _fold_plan(
         "SHAPE": rows.shape(kept, min(FOLDED, setting.parts)),
         "PARTS": setting.parts,
     }
-    options = Options(num_warps=4 if device.profile.warp_size > 1 else 1)
+    words = kept * min(FOLDED, setting.parts) * reduction.accumulator.itemsize // 4
+    options = Options(num_warps=max(1, words // 256) if device.profile.warp_size > 1 else 1)
     grid = (rows.programs * rows.groups * blocks, 1, 1)
     return Plan(name, reduce_fold_kernel, device, grid, arguments, constants, options, rows.count * setting.parts)
 
