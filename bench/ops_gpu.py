@@ -76,8 +76,8 @@ def across_rows(torch: Any) -> Iterator[tuple[str, Callable[..., Any], Callable[
 
 
 def columns(torch: Any, cupy: Any) -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], Any]]:
-    yield "sum axis -2", lambda x: nbx.sum(x, axis=-2), lambda x: x.sum(-2), lambda x: cupy.sum(x, -2)
-    yield "max axis -2", lambda x: nbx.max(x, axis=-2), lambda x: x.amax(-2), lambda x: cupy.amax(x, -2)
+    yield "sum over axis -2", lambda x: nbx.sum(x, axis=-2), lambda x: x.sum(-2), lambda x: cupy.sum(x, -2)
+    yield "max over axis -2", lambda x: nbx.max(x, axis=-2), lambda x: x.amax(-2), lambda x: cupy.amax(x, -2)
 
 
 def cases(torch: Any, cupy: Any, dtype: str, only: str, wide: bool, compiled: bool) -> Iterator[Case]:
