@@ -251,7 +251,7 @@ def test_declared_defaults_are_proved(name: str, dtype: str, device: str) -> Non
     ],
 )
 def test_calls_that_samples_do_not_show_are_proved(call: str) -> None:
-    prover = Prover(entry_of("cpu", decode(call)), get("cpu"))
+    prover = Prover(entry_of("cpu", call_of(call)), get("cpu"))
     prover.compile()
     prover.prove()
     assert [p.reason for p in prover.proofs] == [""] * len(prover.proofs)

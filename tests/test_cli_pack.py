@@ -176,7 +176,7 @@ def test_what_is_refused(
 
 def test_dimensions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert sizes_of("1,2,8-11", "n") == [1, 2, 8, 9, 10, 11]
-    for text in ("", "x", "3-", "4-3", "-1", "1,,2", "1-99999"):
+    for text in ("", "x", "3-", "4-3", "-1", "1,,2", "1-99999", f"1-{10**18}"):
         with pytest.raises(ArgumentError):
             sizes_of(text, "n")
     path = tmp_path / "a.nbxpack"
