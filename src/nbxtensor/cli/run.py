@@ -31,10 +31,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def parse_pairs(pairs: Sequence[str], option: str, function: str = FUNCTION) -> dict[str, str]:
-    """``name=value`` texts as a dict; the last ``=`` of a name that holds some divides."""
+    """``name=value`` texts as a dict; of sizes the last ``=`` divides, which names may hold; of files the first."""
     result: dict[str, str] = {}
     for pair in pairs:
-        name, divider, value = pair.partition("=")
+        name, divider, value = pair.rpartition("=") if option == "--dim" else pair.partition("=")
         if not divider or not name or not value:
             raise ArgumentError(function, f"{option} needs NAME=VALUE", got=pair)
         if name in result:
