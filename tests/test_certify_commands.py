@@ -390,17 +390,3 @@ def test_kernels_of_many_keys_are_compiled_at_once(tmp_path: Path, monkeypatch: 
         assert [works.next(entry).entry.key for entry in entries] == [entry.key for entry in entries]
     assert len(batches) < len(entries) / 2
     assert max(batches[1:-1]) >= BATCH
-
-
-@pytest.mark.parametrize("verb", ["certify", "info"])
-def test_a_census_draws_no_values(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Models of a size that no memory holds are looked at, too."""
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 33]) for n in ("x", "y")]
-    made = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], "g", ports[:1], ports[1:])
-    path = tmp_path / "model.onnx"
-    path.write_bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
-    more = ["--list"] if verb == "certify" else []
-    assert run([verb, "--model", str(path), "--dim", f"batch={10**14}", *more]) == 0
-    assert "softmax|" in capsys.readouterr().out
-    assert run([verb, "--model", str(path), "--dim", f"batch={10**20}", *more]) == 2
-    assert f"nbxtensor {verb}: the shape has too many elements" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import os
 import threading
 from contextlib import AbstractContextManager
 from functools import cached_property
+from typing import Any
 
 
 class ForkLock:
@@ -28,11 +29,12 @@ class ForkLock:
 
 def renew_cached(*classes: type) -> None:
     """Have the locks of these classes' cached properties free in a forked child: Python 3.11 has one for each."""
-    found = [v for c in classes for v in vars(c).values() if isinstance(v, cached_property) and hasattr(v, "lock")]
+    every: list[Any] = [v for c in classes for v in vars(c).values() if isinstance(v, cached_property)]
+    found = [one for one in every if hasattr(one, "lock")]
 
     def renew() -> None:
         for one in found:
-            vars(one)["lock"] = threading.RLock()
+            one.lock = threading.RLock()
 
     if found:
         os.register_at_fork(after_in_child=renew)
