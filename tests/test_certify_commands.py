@@ -16,7 +16,7 @@ from tools import demo_calls
 import golden_cases
 import nbxtensor as nbx
 from nbxtensor.base import dtypes
-from nbxtensor.base.errors import ArgumentError, DTypeError, UncertifiedKeyError
+from nbxtensor.base.errors import ArgumentError, DTypeError, ShapeError, UncertifiedKeyError
 from nbxtensor.certify.asked import example_of, shape_of
 from nbxtensor.certify.census import Census, keys_of
 from nbxtensor.certify.run import BATCH, Ahead, Certifier
@@ -251,6 +251,25 @@ def test_the_dtype_of_a_short_form() -> None:
 def test_shapes_that_are_none(text: str) -> None:
     with pytest.raises(ArgumentError):
         shape_of(text)
+
+
+@pytest.mark.parametrize("text", ["x".join("1" * 65), f"{10**17}x{10**17}"])
+def test_shapes_that_no_tensor_has(text: str) -> None:
+    with pytest.raises(ShapeError):
+        shape_of(text)
+    with pytest.raises(ShapeError):
+        call_of(f"exp(float32[{text.replace('x', ', ')}])")
+
+
+@pytest.mark.parametrize("axes", ["2:3:4", "2:", ":", ":3"])
+def test_axes_are_a_size_or_a_size_and_a_step(axes: str) -> None:
+    with pytest.raises(ArgumentError):
+        call_of(f"exp(float32[{axes}])")
+
+
+def test_a_tensor_does_not_reach_over_more_than_all_memory() -> None:
+    with pytest.raises(ShapeError, match="more memory than there can be"):
+        call_of(f"exp(float32[4:{2**61}])")
 
 
 @pytest.mark.parametrize(("name", "count"), [("exp", 0), ("exp", 3), ("linspace", 1), ("matmul", 0), ("reshape", 1)])

@@ -232,3 +232,27 @@ def test_declared_defaults_are_proved(name: str, dtype: str, device: str) -> Non
         prover.prove()
         assert not prover.proofs[0].reason
         assert prover.proofs[0].error <= 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "exp(int8[64])",  # NumPy computes it in float16
+        "sigmoid(uint8[9])",
+        "exp(bool[7])",
+        "divide(int8[5], int8[5])",
+        "reciprocal(int32[5])",  # and this without a rest
+        "pow(int32[64], -1)",  # and refuses this
+        "pow(int8[64], int8[64])",
+        "gelu(float64[4000])",  # its argument is rounded before erfc
+        "prod(int8[10], dtype=float32)",
+        "add(float32[64], float32[64], out=float32[64])",
+        "exp(float32[8, 8], out=float32[8:1, 8:8])",
+    ],
+)
+def test_calls_that_samples_do_not_show_are_proved(call: str) -> None:
+    prover = Prover(entry_of("cpu", call_of(call)), get("cpu"))
+    prover.compile()
+    prover.prove()
+    assert [p.reason for p in prover.proofs] == [""] * len(prover.proofs)
+    assert prover.proofs[0].error is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -285,6 +286,27 @@ def test_certify_then_verify(verb: Any, folder: Path, device: str) -> None:
     assert "failed" in out
     status, out, _ = verb("verify", "--op", "softmax", "--json")
     assert (status, json.loads(out)["certificates"]) == (0, [])
+
+
+def test_verify_takes_what_launches_take(
+    verb: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale certificate of your own hides none that holds; tables that are named are proved, all of them."""
+    assert verb("certify", "--op", "exp(float32[777])", "--output", str(tmp_path / "shipped"))[0] == 0
+    monkeypatch.setattr(tables, "SHIPPED", tmp_path / "shipped")
+    (path,) = (tmp_path / "shipped").rglob("*.json")
+    own = folder / path.relative_to(tmp_path / "shipped")
+    own.parent.mkdir(parents=True)
+    own.write_text(re.sub('"artifacts":{[^}]*}', '"artifacts":{"0":"0"}', path.read_text()))
+
+    def verdicts(*places: str) -> list[str]:
+        status, out, _ = verb("verify", "--json", *places)
+        assert status == 0
+        return [one["verdict"] for one in json.loads(out)["certificates"]]
+
+    assert verdicts() == ["proved"]
+    assert verdicts(str(folder)) == ["stale"]
+    assert sorted(verdicts(str(folder), str(tmp_path / "shipped"))) == ["proved", "stale"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from doctor_tools import process
 from nbxtensor.cli import show
@@ -246,3 +246,17 @@ def test_tables_without_a_title_stand_beside_lines(capsys: pytest.CaptureFixture
         "a               7",
         "longer  1,234,567",
     ]
+
+
+@pytest.mark.parametrize("verb", ["certify", "info"])
+def test_a_census_draws_no_values(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Models of a size that no memory holds are looked at, too."""
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 33]) for n in ("x", "y")]
+    made = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], "g", ports[:1], ports[1:])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    more = ["--list"] if verb == "certify" else []
+    assert main([verb, "--model", str(path), "--dim", f"batch={10**14}", *more]) == 0
+    assert "softmax|" in capsys.readouterr().out
+    assert main([verb, "--model", str(path), "--dim", f"batch={10**20}", *more]) == 2
+    assert f"nbxtensor {verb}: the shape has too many elements" in capsys.readouterr().err

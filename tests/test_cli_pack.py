@@ -18,6 +18,7 @@ from nbxtensor.base.errors import ArgumentError
 from nbxtensor.cli.__main__ import main
 from nbxtensor.cli.pack_calls import COMMON
 from nbxtensor.cli.pack_census import both_alignments, common_census, operator_census, sizes_of
+from nbxtensor.cli.run import parse_pairs
 from nbxtensor.compiler import pack_build, packs
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_build import Wanted, build
@@ -176,9 +177,11 @@ def test_what_is_refused(
 
 def test_dimensions(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert sizes_of("1,2,8-11", "n") == [1, 2, 8, 9, 10, 11]
-    for text in ("", "x", "3-", "4-3", "-1", "1,,2", "1-99999"):
+    for text in ("", "x", "3-", "4-3", "-1", "1,,2", "1-99999", f"1-{10**18}"):
         with pytest.raises(ArgumentError):
             sizes_of(text, "n")
+    assert parse_pairs(["a=b=3"], "--dim") == {"a=b": "3"}
+    assert parse_pairs(["a=b=3.npy"], "--input") == {"a": "b=3.npy"}
     path = tmp_path / "a.nbxpack"
     assert run("--arch", "sm_90", "--model", model, "--dim", "length=3", "-o", path) == 2
     assert "allowed: batch" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from nbxtensor.compiler import packs
 from nbxtensor.compiler.compile import compile_job
 from nbxtensor.compiler.jobs import Job
 from nbxtensor.compiler.pack_file import write_pack
+from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.compiler.store import ArtifactStore
 from nbxtensor.device import get, registry
 from nbxtensor.device.artifact import Options, Target
@@ -49,6 +50,11 @@ CASES: dict[str, tuple[Any, str, Callable[[Path], bool]]] = {
     "packs": (packs, "_lock", use_a_pack),
     "devices": (registry, "_lock", open_a_device),
     "compiling": (compiler, "_compiling", compile_a_kernel),
+    **{
+        f"{owner.__name__}.{name}": (vars(owner)[name], "lock", compile_a_kernel)
+        for owner, name in ((Job, "key"), (Job, "identity"), (KernelFunction, "source_hash"))
+        if hasattr(vars(owner)[name], "lock")
+    },
 }
 
 

@@ -60,6 +60,7 @@ def test_values(knob, text, value):
         (knobs.num_threads, "0"),
         (knobs.num_threads, "all"),
         (knobs.cpu_level, "x86-64-v2"),
+        (knobs.packs, "~nobody-has-this-name/x.nbxpack"),
     ],
 )
 def test_bad_values(knob, text):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from nbxtensor.base.errors import CertificateError
+from nbxtensor.base.errors import ArgumentError, CertificateError
 from nbxtensor.base.files import replace_file
 from nbxtensor.certify import store
 from nbxtensor.certify.prove import Prover
@@ -230,6 +230,27 @@ def test_a_table_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "arch" / "op.json").mkdir(parents=True)
     with pytest.raises((OSError, CertificateError)):
         store.add(tmp_path, "arch", "op", certificate("b"), fresh=False)
+
+
+# Folders that several users write to
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [(0o755, 0o600), (0o775, 0o660), (0o777, 0o666)])
+def test_who_may_write_tables_may_lock_them(mode: int, wanted: int, tmp_path: Path) -> None:
+    (folder := tmp_path / "sm_90").mkdir()
+    folder.chmod(mode)
+    store.add(tmp_path, "sm_90", "exp", certificate("k"), fresh=False)
+    assert (folder / store.LOCK).stat().st_mode & 0o777 == wanted
+
+
+def test_a_lock_of_another_user_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "sm_90").mkdir()
+    outputs.require_tables(tmp_path, "sm_90", ["exp"], "certify")
+    (folder / store.LOCK).touch()
+    outputs.require_tables(tmp_path, "sm_90", ["exp"], "certify")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != store.LOCK)
+    with pytest.raises(ArgumentError, match=r"\.lock cannot be written: Permission denied; ask its owner"):
+        outputs.require_tables(tmp_path, "sm_90", ["exp"], "certify")
 
 
 # What verify says where there is no such GPU

@@ -112,7 +112,10 @@ def _switch(text: str) -> bool:
 
 
 def _paths(text: str) -> tuple[Path, ...]:
-    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+    try:
+        return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+    except RuntimeError as error:  # nobody has that home
+        raise ValueError(text) from error
 
 
 def _cpu_level(text: str) -> str | None:

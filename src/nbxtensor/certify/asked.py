@@ -9,6 +9,7 @@ import numpy as np
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import ArgumentError
+from nbxtensor.base.shapes import as_shape
 from nbxtensor.kernel.call_text import Example, called, check_operator, plain, signature
 from nbxtensor.kernel.declare import Operator, operators
 from nbxtensor.tensor.names import function
@@ -27,7 +28,7 @@ def shape_of(text: str) -> Shape:
     if not re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", text):
         mend = "write other operands out in a call: --op 'exp(float32[64:1, 1000:64])'"
         raise ArgumentError(FUNCTION, "not a shape", got=text, allowed="sizes, as in 64x1000", mend=mend)
-    return tuple(map(int, text.split("x")))
+    return as_shape(list(map(int, text.split("x"))), FUNCTION)
 
 
 def sample_dtypes(op: Operator | None) -> list[DType | None]:

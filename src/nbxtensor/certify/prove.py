@@ -284,7 +284,7 @@ class Prover:
         if FILLS[trial.fill] != RANDOM:
             return ""
         operands = numpy_operands(example, expected.arrays)
-        wanted = bounds.reference(example, operands)
+        wanted = bounds.reference(example, operands, floats=any(bounds.is_float(r) for r in results))
         if wanted is None:
             return ""
         expected.error = max(

@@ -13,7 +13,8 @@ from nbxtensor.tuning.tables import read_file
 
 MOST_BYTES = 200_000
 PATIENCE = 60.0
-_LOCK = ".lock"
+LOCK = ".lock"
+"""File beside tables that those who write them lock."""
 
 
 def table_path(folder: Path, arch: str, operator: str) -> Path:
@@ -55,9 +56,9 @@ def _alone(folder: Path, name: str) -> Generator[None]:
     """Keep other certifiers from writing the table for as long as the block lasts."""
     folder.mkdir(parents=True, exist_ok=True)
     key = name.encode().hex().ljust(15, "0")[:15]
-    with key_lock(folder / _LOCK, key, PATIENCE) as lock:
+    with key_lock(folder / LOCK, key, PATIENCE, shared=True) as lock:
         if lock is Lock.BUSY:
-            problem = f"another process has held {folder / _LOCK} for {PATIENCE:g} s"
+            problem = f"another process has held {folder / LOCK} for {PATIENCE:g} s"
             mend = "end it, or wait; the same command goes on where this one was"
             raise CertificateError("nbxtensor certify", problem, got=name, mend=mend)
         yield

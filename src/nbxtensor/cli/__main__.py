@@ -1,5 +1,7 @@
 """The command line: ``nbxtensor VERB ...`` or ``python -m nbxtensor.cli VERB ...``."""
 
+import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,9 +19,27 @@ def _retry_interrupt(lost: Any) -> None:
         sys.__unraisablehook__(lost)
 
 
+def _repair_streams() -> None:
+    """Have all three streams, and have them print whatever a path holds.
+
+    Whoever starts a process may have closed some; the next file that is opened would take the number of one, and be
+    written to by whoever prints.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets this number, the lowest that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     if arguments is None:  # the process is ours
+        _repair_streams()
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         sys.unraisablehook = _retry_interrupt
     try:

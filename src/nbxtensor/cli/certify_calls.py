@@ -13,11 +13,11 @@ from nbxtensor.certify.asked import Shape, example_of, shape_of
 from nbxtensor.certify.census import Census
 from nbxtensor.certify.shapes import usual_calls
 from nbxtensor.cli.pack_calls import ops_option
-from nbxtensor.cli.run import chosen_dims, parse_pairs, seeded_inputs
+from nbxtensor.cli.run import chosen_dims, input_shapes, parse_pairs, small_contents
 from nbxtensor.device import discover, get
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.call_text import Example, calls_of
-from nbxtensor.onnx.model import MAX_CONTENT, load
+from nbxtensor.onnx.model import load
 from nbxtensor.tensor.defaults import default_device
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,9 +120,8 @@ def census_of(
         model = load(path)
         for one in _dims(dims, function):
             sizes = chosen_dims(one, model.inputs, function)
-            arrays = seeded_inputs(model.inputs, sizes, 0)
-            contents = {n: a for n, a in arrays.items() if a.dtype.kind in "iub" and a.size <= MAX_CONTENT}
-            census.add_model(model, {n: a.shape for n, a in arrays.items()}, contents)
+            of_inputs = input_shapes(model.inputs, sizes, function)
+            census.add_model(model, of_inputs, small_contents(model.inputs, of_inputs))
     if not ops and not models:
         census.add_all(usual_calls(device.profile.warp_size > 1))
     return census

@@ -26,6 +26,7 @@ from nbxtensor.device.cuda import profile_of
 from nbxtensor.device.profile import load_profile
 from nbxtensor.tuning.log import clear_log, read_log
 
+FUNCTION = "nbxtensor info"
 Row = dict[str, Any]
 
 
@@ -138,7 +139,7 @@ def _show_uncertified(keys: Sequence[Row]) -> None:
 
 def census(path: Path, dims: Sequence[str], device: str | None) -> Row:
     """The launch keys of a model, and the status of each; nothing is run."""
-    from nbxtensor.cli.run import chosen_dims, seeded_inputs  # onnx, which the rest does not need
+    from nbxtensor.cli.run import chosen_dims, input_shapes, small_contents  # onnx, which the rest does not need
     from nbxtensor.device.null import NullDevice
     from nbxtensor.kernel.tuned import forget_plans
     from nbxtensor.onnx.model import load
@@ -146,11 +147,11 @@ def census(path: Path, dims: Sequence[str], device: str | None) -> Row:
     from nbxtensor.tuning.choose import observed
 
     model = load(path)
-    arrays = seeded_inputs(model.inputs, chosen_dims(dims, model.inputs), 0)
+    shapes = input_shapes(model.inputs, chosen_dims(dims, model.inputs, FUNCTION), FUNCTION)
     target = resolve_device(device).target
     forget_plans()
     with observed() as seen:
-        model.specialize({name: array.shape for name, array in arrays.items()}, NullDevice(target), arrays)
+        model.specialize(shapes, NullDevice(target), small_contents(model.inputs, shapes))
     keys = [
         _entry(str(use.key), use.status, use.reason, use.key.command, use.count)
         for use in sorted(seen.values(), key=lambda use: str(use.key))
@@ -161,7 +162,7 @@ def census(path: Path, dims: Sequence[str], device: str | None) -> Row:
         "model": str(path),
         "target": str(target),
         "command": shlex.join(["nbxtensor", "certify", "--model", str(path), *named, "--arch", target.arch]),
-        "shapes": {name: list(array.shape) for name, array in arrays.items()},
+        "shapes": {name: list(shape) for name, shape in shapes.items()},
         "keys": keys,
         "counts": {status: counts[status] for status in ("certified", "uncertified", "stale")},
     }

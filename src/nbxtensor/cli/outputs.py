@@ -9,7 +9,7 @@ from pathlib import Path
 from nbxtensor.base.errors import ArgumentError
 from nbxtensor.base.files import target_of
 from nbxtensor.base.knobs import tables_dir
-from nbxtensor.certify.store import table_path
+from nbxtensor.certify.store import LOCK, table_path
 
 _PROBE = bytes(64 << 10)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -110,10 +110,13 @@ def require_tables(folder: Path, arch: str, operators: Iterable[str], function: 
     Raises
     ------
     ArgumentError
-        As for `require_folder`, or a table is a folder.
+        As for `require_folder`, or a table is a folder, or the lock beside the tables is that of another user.
     """
     elsewhere = "name another folder: --output, NBX_TABLES"
     require_folder(folder / arch, function, elsewhere)
+    lock = folder / arch / LOCK
+    if lock.exists() and not os.access(lock, os.W_OK):
+        raise _refuse(function, lock, os.strerror(errno.EACCES), f"ask its owner for the right to, or {elsewhere}")
     for operator in sorted(set(operators)):
         path = table_path(folder, arch, operator)
         if path.is_symlink() or path.is_dir():

@@ -73,9 +73,10 @@ def sizes_of(text: str, name: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
             raise ArgumentError(FUNCTION, f"--dim {name} needs numbers and ranges", got=text, allowed="as in 1,2,8-16")
-        found += range(int(first), int(last or first) + 1)
-        if len(found) > MAX_SHAPES:
+        low, high = int(first), int(last or first)
+        if len(found) + high + 1 - low > MAX_SHAPES:
             raise ArgumentError(FUNCTION, f"--dim {name} has too many sizes", got=text, allowed=f"{MAX_SHAPES}")
+        found += range(low, high + 1)
     return found
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from nbxtensor.base.errors import ArgumentError, OutOfMemoryError
+from nbxtensor.base.shapes import as_shape
 from nbxtensor.base.text import counted
 from nbxtensor.cli.compiling import compile_kernels, naming_the_file, use_packs
 from nbxtensor.cli.outputs import require_folder
@@ -19,7 +20,7 @@ from nbxtensor.cli.show import print_table
 from nbxtensor.device.cpu_memory import memory_info
 from nbxtensor.onnx.check import Check, check
 from nbxtensor.onnx.graph import Port
-from nbxtensor.onnx.model import Model, load
+from nbxtensor.onnx.model import MAX_CONTENT, Model, load
 from nbxtensor.program.digest import digest
 from nbxtensor.tensor.create import from_numpy, to_numpy
 from nbxtensor.tensor.defaults import resolve_device
@@ -30,10 +31,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def parse_pairs(pairs: Sequence[str], option: str, function: str = FUNCTION) -> dict[str, str]:
-    """``name=value`` texts as a dict; the last ``=`` of a name that holds some divides."""
+    """``name=value`` texts as a dict; of sizes the last ``=`` divides, which names may hold; of files the first."""
     result: dict[str, str] = {}
     for pair in pairs:
-        name, divider, value = pair.partition("=")
+        name, divider, value = pair.rpartition("=") if option == "--dim" else pair.partition("=")
         if not divider or not name or not value:
             raise ArgumentError(function, f"{option} needs NAME=VALUE", got=pair)
         if name in result:
@@ -56,31 +57,49 @@ def read_array(name: str, path: str) -> Array:
     return array  # pyright: ignore[reportUnknownVariableType]
 
 
+def input_shapes(ports: Sequence[Port], dims: dict[str, int], function: str = FUNCTION) -> dict[str, tuple[int, ...]]:
+    """The shape of each input; what has no size in the model and none in `dims` is 1."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for port in ports:
+        if port.shape is None:
+            raise ArgumentError(function, f"input {port.name} has no known rank", mend="give it with --input of run")
+        sizes = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
+        shapes[port.name] = as_shape(sizes, function)
+    return shapes
+
+
+def _drawn(port: Port, shape: tuple[int, ...], seed: int, index: int) -> Array:
+    """Random values: floats around 0, integers 0 and 1, which are valid as any index."""
+    rng = np.random.default_rng([seed, index])
+    drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
+    return drawn.astype(port.dtype.numpy)
+
+
 def seeded_inputs(ports: Sequence[Port], dims: dict[str, int], seed: int) -> dict[str, Array]:
-    """One input of random values per port: floats around 0, integers 0 and 1, which are valid as any index.
+    """One input of random values per port.
 
     Raises
     ------
     OutOfMemoryError
         There is too little memory for them; nothing is drawn then.
     """
-    shapes: dict[str, list[int]] = {}
-    for port in ports:
-        if port.shape is None:
-            raise ArgumentError(FUNCTION, f"input {port.name} has no known rank", mend="give it with --input")
-        shapes[port.name] = [d if isinstance(d, int) else dims.get(d, 1) if d else 1 for d in port.shape]
+    shapes = input_shapes(ports, dims)
     needed = sum(math.prod(shapes[port.name]) * (4 if port.dtype.is_float else 8) for port in ports)
     free, total = memory_info()
     if needed > free:
         sizes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
         problem = f"too little memory for random inputs: {needed:,} bytes needed, {free:,} of {total:,} free"
         raise OutOfMemoryError(FUNCTION, problem, got=sizes, mend="ask for smaller sizes with --dim")
-    inputs: dict[str, Array] = {}
-    for index, port in enumerate(ports):
-        rng, shape = np.random.default_rng([seed, index]), shapes[port.name]
-        drawn = rng.standard_normal(shape, np.float32) if port.dtype.is_float else rng.integers(0, 2, shape)
-        inputs[port.name] = drawn.astype(port.dtype.numpy)
-    return inputs
+    return {port.name: _drawn(port, shapes[port.name], seed, index) for index, port in enumerate(ports)}
+
+
+def small_contents(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Values of the inputs whose content may decide shapes, as `seeded_inputs` draws them."""
+    return {
+        port.name: _drawn(port, shapes[port.name], 0, index)
+        for index, port in enumerate(ports)
+        if not port.dtype.is_float and math.prod(shapes[port.name]) <= MAX_CONTENT
+    }
 
 
 def chosen_dims(texts: Sequence[str], ports: Sequence[Port], function: str = FUNCTION) -> dict[str, int]:

@@ -17,6 +17,7 @@ from nbxtensor.cli.certify_calls import device_for
 from nbxtensor.cli.show import print_table
 from nbxtensor.compiler import packs
 from nbxtensor.compiler.pack_file import SUFFIX, Pack
+from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.call_text import check_operator
 from nbxtensor.tuning.certificate import Certificate, read_table
 from nbxtensor.tuning.tables import folders
@@ -53,13 +54,21 @@ def _packed(pack: Pack, arch: str) -> Iterator[Certificate]:
             yield from read_table(content.decode(errors="replace"), f"{pack.path}: {name}").values()
 
 
-def all_certificates(arch: str) -> dict[str, Certificate]:
-    """The certificate of each key that counts: your own before those of packs, these before the shipped ones."""
+def all_certificates(arch: str) -> Iterator[Certificate]:
+    """All that launches look into, in their order: your own before those of packs, these before the shipped ones."""
     *own, shipped = folders()
-    found = {one.key: one for one in certificates_in([shipped] if shipped.is_dir() else [], arch)}
-    for pack in reversed(packs.in_use()):
-        found |= {one.key: one for one in _packed(pack, arch)}
-    return found | {one.key: one for one in certificates_in([folder for folder in own if folder.is_dir()], arch)}
+    yield from certificates_in([folder for folder in own if folder.is_dir()], arch)
+    for pack in packs.in_use():
+        yield from _packed(pack, arch)
+    yield from certificates_in([shipped] if shipped.is_dir() else [], arch)
+
+
+def _counting(several: Sequence[Certificate], device: Device) -> Verified:
+    """The result for the first certificate of a key that is not stale, which is what launches take."""
+    first = verify(several[0], device)
+    if first.verdict != "stale":
+        return first
+    return next((found for one in several[1:] if (found := verify(one, device)).verdict != "stale"), first)
 
 
 def show(found: Sequence[Verified], left: int, where: str) -> None:
@@ -109,16 +118,18 @@ def command(
     for operator in ops:
         check_operator(operator)
     target = device.target.arch
-    wanted = {one.key: one for one in certificates_in(tables, target)} if tables else all_certificates(target)
-    chosen = [one for one in wanted.values() if not ops or any(e.operator in ops for e in calls_of(one))]
+    wanted: dict[str, list[Certificate]] = {}
+    for one in certificates_in(tables, target) if tables else all_certificates(target):
+        if not ops or any(e.operator in ops for e in calls_of(one)):
+            wanted.setdefault(one.line() if tables else one.key, []).append(one)  # what is named is proved, all of it
     found: list[Verified] = []
-    for one in chosen:
+    for several in wanted.values():
         if end is not None and time.monotonic() >= end:
             break
-        found.append(verify(one, device))
+        found.append(_counting(several, device))
         if sys.stderr.isatty():
-            print(f"\r{len(found)} of {len(chosen)}", end="", file=sys.stderr, flush=True)
-    left = len(chosen) - len(found)
+            print(f"\r{len(found)} of {len(wanted)}", end="", file=sys.stderr, flush=True)
+    left = len(wanted) - len(found)
     if json_wanted:
         report = {"device": device.name, "target": str(device.target), "counts": summary(found), "left": left}
         click.echo(json.dumps({**report, "certificates": [as_json(one) for one in found]}, indent=1))

@@ -12,7 +12,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import cast
 
+from nbxtensor.base.dtypes import DType
 from nbxtensor.base.errors import CompileError
+from nbxtensor.base.locks import renew_cached
 from nbxtensor.compiler.source import KernelFunction
 from nbxtensor.device.artifact import Options, Target
 
@@ -157,3 +159,6 @@ class Job:
     def key(self) -> str:
         """Hash of `identity` and the compiler's version (hex): the key of the artifact store."""
         return hashlib.sha256(f"{self.identity}\n{compiler_version(self.target.kind)}".encode()).hexdigest()
+
+
+renew_cached(DType, KernelFunction, Job)

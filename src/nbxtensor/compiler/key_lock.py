@@ -4,9 +4,11 @@ Each key locks one byte of the file (an open file description lock of Linux). Th
 that holds it, so a kill cannot leave one behind.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
+import stat
 import struct
 import time
 from collections.abc import Generator
@@ -49,13 +51,19 @@ def _acquire(fd: int, offset: int, patience: float) -> Lock:
 
 
 @contextmanager
-def key_lock(path: Path, key: str, patience: float) -> Generator[Lock]:
+def key_lock(path: Path, key: str, patience: float, shared: bool = False) -> Generator[Lock]:
     """Hold the lock of `key` (hex) in the file `path`, waiting for it up to `patience` seconds.
 
-    The lock only saves work: whatever became of it, the caller may go on.
+    Parameters
+    ----------
+    shared
+        Who may write to the folder may lock, too, if the file is made here; else only its owner.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if shared:
+            with contextlib.suppress(OSError):  # of somebody else, who has done it
+                os.fchmod(fd, 0o600 | (stat.S_IMODE(path.parent.stat().st_mode) & 0o022) * 3)
     except OSError:
         yield Lock.ABSENT
         return

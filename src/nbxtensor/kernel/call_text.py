@@ -18,8 +18,8 @@ import numpy as np
 
 from nbxtensor.base import dtypes
 from nbxtensor.base.dtypes import DType
-from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError
-from nbxtensor.base.shapes import contiguous_strides, extent
+from nbxtensor.base.errors import ArgumentError, DTypeError, NbxError, ShapeError
+from nbxtensor.base.shapes import MAX_SIZE, as_shape, contiguous_strides, extent
 from nbxtensor.device.protocol import Device
 from nbxtensor.kernel.declare import operators
 from nbxtensor.tensor.names import function, is_known
@@ -297,12 +297,18 @@ def _spec(dtype: DType, axes: ast.expr) -> Spec:
     steps: list[int | None] = []
     for axis in axes.elts if isinstance(axes, ast.Tuple) else (axes,):
         size, step = (axis.lower, axis.upper) if isinstance(axis, ast.Slice) else (axis, None)
+        if isinstance(axis, ast.Slice) and (step is None or axis.step is not None):
+            _refuse(axis)
         shape.append(_whole(size))
         if shape[-1] < 0:
             _refuse(size)
         steps.append(None if step is None else _whole(step))
-    usual = contiguous_strides(tuple(shape))
-    return Spec(tuple(shape), tuple(u if s is None else s for u, s in zip(usual, steps, strict=True)), dtype)
+    usual = contiguous_strides(as_shape(shape, FUNCTION))
+    spec = Spec(tuple(shape), tuple(u if s is None else s for u, s in zip(usual, steps, strict=True)), dtype)
+    low, high = spec.span
+    if (high - low) * dtype.itemsize > MAX_SIZE:
+        raise ShapeError(FUNCTION, "the tensor reaches over more memory than there can be", got=spec)
+    return spec
 
 
 def _whole(node: ast.expr | None) -> int:

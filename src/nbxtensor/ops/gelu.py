@@ -19,7 +19,12 @@ def gelu_reference(x: Array, approximate: str = "none") -> Array:
     x = x.astype(np.float64)
     if approximate == "tanh":
         return 0.5 * np.maximum(x, -1e3) * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * np.maximum(x, -1e300) * np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2.0))
+    x = np.maximum(x, -1e300)
+    exact = -x.astype(np.longdouble) / np.sqrt(np.longdouble(2.0))
+    at = exact.astype(np.float64)
+    with np.errstate(all="ignore"):  # far out erfc multiplies the error of its argument by 2 at^2
+        slope = np.where(np.isfinite(at), -2.0 / math.sqrt(math.pi) * np.exp(-at * at) * (exact - at), 0.0)
+    return 0.5 * x * (np.vectorize(math.erfc, otypes=[np.float64])(at) + slope.astype(np.float64))
 
 
 @operator(
