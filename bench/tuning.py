@@ -27,6 +27,7 @@ from typing import Any
 from nbxtensor.base.errors import NbxError
 from nbxtensor.base.shapes import contiguous_strides
 from nbxtensor.certify.census import Census, Entry
+from nbxtensor.certify.prove import Prover
 from nbxtensor.certify.run import calls_of, driver_of
 from nbxtensor.certify.timing import Clock, clock_for, timed
 from nbxtensor.device import get
@@ -94,11 +95,20 @@ def certificates(folder: Path, arch: str, only: str) -> Iterator[Certificate]:
                 yield one
 
 
-def row_of(entry: Entry, chosen: int, call: Example, here: bool, device: Device, clock: Clock) -> Row:
+def allowed(entry: Entry, call: Example, device: Device) -> list[Any]:
+    """The candidates that are not thrown out from their binaries, which a certifier would not time either."""
+    prover = Prover(entry, device, examples=[call])
+    prover.compile()
+    return [p.setting for p in prover.proofs if not p.reason]
+
+
+def row_of(
+    entry: Entry, settings: list[Any], chosen: int, call: Example, here: bool, device: Device, clock: Clock
+) -> Row:
     """The best of a first series, and its time, the default's and the chosen setting's in a second one."""
 
     def series() -> list[float]:
-        return [1e6 * t.cold.median for t in timed(entry.key, entry.candidates, call, device, clock)]
+        return [1e6 * t.cold.median for t in timed(entry.key, settings, call, device, clock)]
 
     first, second = series(), series()
     best = min(range(len(first)), key=first.__getitem__)
@@ -111,12 +121,13 @@ def rows_of(certificate: Certificate, device: Device, clock: Clock) -> Iterator[
         entry = entry_of(call, certificate.key, device)
         if entry is None or len(entry.candidates) < 2 or (not here and call == example):
             continue
-        chosen = next((i for i, s in enumerate(entry.candidates) if encode(s) == certificate.setting), None)
-        if chosen is None:
+        settings = allowed(entry, call, device)
+        chosen = next((i for i, s in enumerate(settings) if encode(s) == certificate.setting), None)
+        if chosen is None or len(settings) < 2:
             continue
-        rows = [row_of(entry, chosen, call, here, device, clock)]
+        rows = [row_of(entry, settings, chosen, call, here, device, clock)]
         if rows[0].loss > LOST:
-            rows += [row_of(entry, chosen, call, here, device, clock) for _ in range(AGAIN)]
+            rows += [row_of(entry, settings, chosen, call, here, device, clock) for _ in range(AGAIN)]
         yield sorted(rows, key=lambda row: row.loss)[len(rows) // 2]
 
 

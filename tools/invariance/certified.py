@@ -56,7 +56,9 @@ def case_of(example: Example) -> Case | None:
     rank = max((len(s.shape) for s in specs), default=0)
     if rank == 0 or op is None or op.name in NO_ROWS:
         return None
-    if dict(example.attributes).get("axis") == 0 or (rank == 1 and not is_elementwise(op)):
+    if dict(example.attributes).get("axis") == 0:
+        return columns_of(example)
+    if rank == 1 and not is_elementwise(op):
         return None
     batch = specs[0].shape[0] if specs[0].shape else 1
     first_only = op.name in ("conv", "linear") or (op.name == "matmul" and rank == 2)
@@ -70,6 +72,15 @@ def case_of(example: Example) -> Case | None:
 
     operands = (tuple(cast("list[Any]", o)) if isinstance(o, list) else o for o in example.map(part))
     return Case(op.name, tuple(operands), example.attributes, (batch,))
+
+
+def columns_of(example: Example) -> Case | None:
+    """The call as so many columns; None where it is not one contiguous matrix."""
+    specs = example.specs
+    if len(specs) != 1 or len(specs[0].shape) != 2 or specs[0] != plain(specs[0].shape, specs[0].dtype):
+        return None
+    length, count = specs[0].shape
+    return Case(example.operator, (Part((length,), specs[0].dtype),), example.attributes, (count,), columns=True)
 
 
 @dataclass(frozen=True, slots=True)

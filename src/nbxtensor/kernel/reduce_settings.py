@@ -55,7 +55,7 @@ def _warps(words: int) -> int:
 
 MANY = 1 << 22
 """Elements from which a second launch pays."""
-WIDE = 4096
+WIDE = 1024
 """Rows beside each other from which there are programs enough of many rows each."""
 
 
