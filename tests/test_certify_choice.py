@@ -52,6 +52,53 @@ def test_operands_of_a_second_series_lie_elsewhere(device: str, monkeypatch: pyt
     assert places[0] == places[1] != places[2]
 
 
+class Queue:
+    """A GPU that works through what the host queues, in microseconds: a model of their clocks, that runs nothing."""
+
+    host_accessible = False
+    current_stream = 1
+    CUstream = int
+    ptr = 0
+
+    def __init__(self, host: float, gpu: float) -> None:
+        self.host, self.gpu = host, gpu
+        self.now = self.free = 0.0
+        self.events: dict[int, float] = {}
+
+    def put(self, work: float) -> None:
+        self.now += self.host
+        self.free = max(self.free, self.now) + work
+
+    def call(self) -> None:
+        self.put(self.gpu)
+
+    def allocate(self, nbytes: int) -> "Queue":
+        return self
+
+    def synchronize(self) -> None:
+        self.now = self.free
+
+    def cuEventCreate(self, flags: int) -> tuple[int, int]:  # noqa: N802 (the driver's names)
+        return 0, len(self.events)
+
+    def cuEventRecord(self, event: int, stream: int) -> tuple[int]:  # noqa: N802
+        self.events[event] = max(self.free, self.now)
+        return (0,)
+
+    def cuEventElapsedTime(self, begin: int, end: int) -> tuple[int, float]:  # noqa: N802
+        return 0, (self.events[end] - self.events[begin]) * 1e-3
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_clock_of_a_gpu_does_not_show_the_host(cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(host=9.0, gpu=3.0)
+    monkeypatch.setattr(timing.cuda_driver, "open_driver", lambda: queue)
+    monkeypatch.setattr(timing, "set_bytes", lambda *_: queue.put(70.0))
+    clock = timing.EventClock(queue)
+    for calls in (1, 2, 9, 100):
+        assert clock.seconds(queue.call, calls, cold) == pytest.approx(3e-6)
+
+
 def test_times_are_those_of_the_device(device: str) -> None:
     clock = clock_for(get(device))
     x = nbx.asarray(np.ones(1 << 25, np.float32), device=device)

@@ -58,6 +58,7 @@ def test_values(knob, text, value):
         (knobs.cache_bytes, "-1"),
         (knobs.cache_bytes, "1.5G"),
         (knobs.num_threads, "0"),
+        (knobs.num_threads, "4097"),
         (knobs.num_threads, "all"),
         (knobs.cpu_level, "x86-64-v2"),
         (knobs.packs, "~nobody-has-this-name/x.nbxpack"),

@@ -16,6 +16,7 @@ from nbxtensor.base.errors import ArgumentError
 T = TypeVar("T")
 
 PREFIX = "NBX_"
+MOST_THREADS = 4096
 REGISTRY: dict[str, "Knob[object]"] = {}
 _checked_names = False
 
@@ -105,6 +106,12 @@ def _positive(text: str) -> int:
     return value
 
 
+def _threads(text: str) -> int:
+    if _positive(text) > MOST_THREADS:
+        raise ValueError(text)
+    return int(text)
+
+
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError(text)
@@ -167,9 +174,9 @@ cache_bytes: Knob[int] = Knob(
 )
 num_threads: Knob[int] = Knob(
     "NBX_NUM_THREADS",
-    _positive,
+    _threads,
     usable_cpus,
-    "an int from 1",
+    f"an int from 1 to {MOST_THREADS}",
     "threads that run kernels on the CPU",
 )
 compile_workers: Knob[int] = Knob(
