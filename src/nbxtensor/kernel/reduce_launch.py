@@ -54,13 +54,11 @@ def launches_of(
 ) -> tuple[Launch, ...]:
     """The launches that reduce rows (of `total` elements in the tensor reduced first) in one way."""
     results = rows.count * rows.groups
-    if isinstance(setting, Parts):
-        part = _part_plan(name, reduction, x, device, rows, setting)
-        return (part, results * setting.parts), (
-            _fold_plan(name, reduction, out, device, rows, total, setting),
-            results,
-        )
-    return ((_group_plan(name, reduction, x, out, device, rows, total, setting), results),)
+    if not isinstance(setting, Parts):
+        return ((_group_plan(name, reduction, x, out, device, rows, total, setting), results),)
+    part = _part_plan(name, reduction, x, device, rows, setting)
+    fold = _fold_plan(name, reduction, out, device, rows, total, setting)
+    return (part, results * setting.parts), (fold, results)
 
 
 def _group_plan(
